@@ -95,6 +95,9 @@ def requests(
     def parameter() -> list[float]:
         return [50 + next(numbers) / 10**5]
 
+    def text() -> str:
+        return shape.replace("?", str(*parameter()))
+
     return {
         "DuckDB": lambda: plain.execute(sql).fetchall(),
         "query": lambda: con.query(sql, epsilon=loss()),
@@ -102,6 +105,7 @@ def requests(
         "EXPLAIN": lambda: con.explain(sql, epsilon=loss()),
         "DuckDB, other parameter": lambda: plain.execute(shape, parameter()).fetchall(),
         "other parameter": lambda: con.query(shape, parameter(), epsilon=Fraction(1, 100)),
+        "other text": lambda: con.query(text(), epsilon=Fraction(1, 100)),
     }
 
 
@@ -137,7 +141,7 @@ def table(found: Mapping[str, Mapping[str, Cost]], rows: int, rounds: int) -> Ta
         shown.add_column(name, justify="right")
     for query, kinds in found.items():
         for kind, cost in kinds.items():
-            plain = kinds["DuckDB, other parameter" if kind.endswith("other parameter") else "DuckDB"]
+            plain = kinds["DuckDB, other parameter" if "other" in kind else "DuckDB"]
             ratio = statistics.median(
                 ours / theirs for ours, theirs in zip(cost.clock, plain.clock, strict=True)
             )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsql
+from dpsql.backends.duckdb import LOCKED
 from dpsql.connection import Connection
 from dpsql.request.query import Query
 
@@ -59,15 +61,28 @@ def least(action: Callable[[], object], rounds: int) -> float:
     return min(found)
 
 
+def stored(
+    stack: ExitStack, made: AbstractContextManager[duckdb.DuckDBPyConnection], path: Path
+) -> tuple[Path, duckdb.DuckDBPyConnection]:
+    """A database in a file, as one that is connected to has it, and a connection of plain DuckDB to it."""
+    with made as database:
+        database.execute(f"ATTACH '{path}' AS stored")
+        database.execute("COPY FROM DATABASE memory TO stored")
+        database.execute("DETACH stored")
+    # The same settings: DuckDB then opens the file once, with one pool of threads and of memory.
+    return path, stack.enter_context(duckdb.connect(str(path), read_only=True, config=LOCKED))
+
+
 def workloads(stack: ExitStack) -> Iterator[tuple[str, str, Connection, duckdb.DuckDBPyConnection]]:
     """Each statement by its name, with the connection that plans it and the one that answers it."""
-    shops = stack.enter_context(retail.database())
-    con = dpsql.connect(shops, policy=retail.policy(), ledger=":memory:", epsilon=1, replay=False)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    path, shops = stored(stack, retail.database(), folder / "retail.duckdb")
+    con = dpsql.connect(path, policy=retail.policy(), ledger=":memory:", epsilon=1, replay=False)
     for each in STATEMENTS:
         yield str(each), each.sql, con, shops
-    sales = stack.enter_context(tpch.database())
+    path, sales = stored(stack, tpch.database(), folder / "tpch.duckdb")
     for unit in tpch.UNITS:
-        con = dpsql.connect(sales, policy=tpch.policy(unit), ledger=":memory:", epsilon=1, replay=False)
+        con = dpsql.connect(path, policy=tpch.policy(unit), ledger=":memory:", epsilon=1, replay=False)
         for number, sql in tpch.QUERIES.items():
             yield f"tpch-{number}-{unit}", sql, con, sales
 

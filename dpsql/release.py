@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -22,7 +22,13 @@ from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamp_targets, clamped_moments
+from dpsql.planning.clamp_histogram import (
+    ClampHistogram,
+    Packed,
+    choose_clamps,
+    clamp_targets,
+    clamped_series,
+)
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold
@@ -66,7 +72,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
 
 
 def release_in_stages(
-    plan: MeasurementPlan, histograms: Exact, read: Callable[[MeasurementPlan], GroupRows], entropy: Entropy
+    plan: MeasurementPlan, histograms: Exact, read: ReadGroups, entropy: Entropy
 ) -> ReleasedTable:
     """As `release`, from the histograms of all clamps; `read` gives the groups of a plan whose clamps are chosen so far.
 
@@ -80,26 +86,20 @@ def _released(plan: MeasurementPlan, source: _Clamping, entropy: Entropy) -> Rel
     optimal = plan.selection
     if isinstance(optimal, Threshold):
         plan, groups, noisy = _selected_and_noisy(plan, source, optimal, entropy)
-        selected: Iterable[int] = range(len(groups))
     else:
         plan, groups, noisy = _noisy_groups(plan, source, range(len(plan.vectors)), entropy)
-        selected = [
-            place
-            for place, group in enumerate(groups)
-            if optimal is None or optimal.selects(_units(plan, group), entropy)
+        if optimal is not None:
+            units = enumerate(groups.units(plan))
+            selected = [place for place, number in units if optimal.selects(number, entropy)]
+            groups, noisy = groups.at(selected), [[column[place] for place in selected] for column in noisy]
+    components: list[Components] = list(_tuples(noisy, len(groups)))
+    if plan.quantiles:
+        chosen = [
+            tuple((part.choose(each, entropy),) for part, each in zip(plan.quantiles, near, strict=True))
+            for near in _tuples(groups.windows, len(groups))
         ]
-    released = [(groups[place], tuple(column[place] for column in noisy)) for place in selected]
-    chosen = [
-        (
-            *components,
-            *(
-                (part.choose(window, entropy),)
-                for part, window in zip(plan.quantiles, group.windows, strict=True)
-            ),
-        )
-        for group, components in released
-    ]
-    return table_of(plan, [group.keys for group, _ in released], chosen)
+        components = [(*found, *more) for found, more in zip(components, chosen, strict=True)]
+    return table_of(plan, groups.keys, components)
 
 
 class RefinementLaw(Protocol):
@@ -126,13 +126,14 @@ def refine(
     """
     statement, exact = measured
     groups = _groups(plan, statement, exact.reveal())
-    keys = [group.keys for group in groups]
+    keys = groups.keys
     if keys != [row[: len(statement.keys)] for row in before.rows]:
         raise InternalError("a release is refined for the groups that it has", code="release")
     columns: list[list[tuple[int, ...]]] = []
     for place, part in enumerate(plan.vectors):
         components = part.vector.components
-        true = [component.exact(group.moments) for group in groups for component in components]
+        series = [component.exact_series(groups.moments) for component in components]
+        true = [value for values in _tuples(series, len(groups)) for value in values]
         old = [component for row in before.components for component in row[place]]
         drawn = iter(law.components(place, true, old, entropy))
         columns.append([tuple(next(drawn) for _ in components) for _ in groups])
@@ -178,54 +179,90 @@ class _Group:
         return "_Group(…)"  # exact values are never displayed
 
 
-def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Groups, column by column: their keys, exact moments, packed clamp histograms by target, and windows by quantile."""
+
+    keys: list[Keys]
+    moments: Mapping[Statistic, Sequence[int]]
+    histograms: tuple[Sequence[Packed], ...]
+    windows: tuple[Sequence[Window], ...]
+
+    def __repr__(self) -> str:
+        return "_Groups(…)"  # exact values are never displayed
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[_Group]:
+        for place, keys in enumerate(self.keys):
+            moments = {statistic: series[place] for statistic, series in self.moments.items()}
+            histograms = tuple(ClampHistogram.of(series[place]) for series in self.histograms)
+            yield _Group(keys, moments, histograms, tuple(series[place] for series in self.windows))
+
+    def at(self, places: Sequence[int]) -> _Groups:
+        """The groups in these places."""
+
+        def of(series: Sequence[Any]) -> list[Any]:
+            return [series[place] for place in places]
+
+        moments = {statistic: of(series) for statistic, series in self.moments.items()}
+        return _Groups(of(self.keys), moments, tuple(map(of, self.histograms)), tuple(map(of, self.windows)))
+
+    def units(self, plan: MeasurementPlan) -> Sequence[int]:
+        """The exact numbers of units."""
+        return self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
+
+    def clamped(self, clamps: Sequence[Clamp]) -> _Groups:
+        """The groups in which units count up to the chosen points."""
+        if not clamps:
+            return self
+        return replace(self, moments={**self.moments, **clamped_series(clamps, self.histograms)})
+
+
+def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> _Groups:
     """The groups in public order; the moments of empty ones of a domain are zeros."""
     analysis = plan.analysis
-    series = dict(zip(statement.columns, zip(*rows, strict=True), strict=True)) if rows else {}
-    present: dict[Keys, _Group] = {}
-    statistics = list(statement.moments.values())
-    columns = [map(_whole, series[name]) for name in statement.moments] if rows else []
-    moments: Iterator[dict[Statistic, int]] = (
-        dict(zip(statistics, values, strict=True)) for values in _tuples(columns, len(rows))
-    )
-    histograms = _tuples(
-        [map(ClampHistogram.of, series[name]) for name in statement.histograms if rows], len(rows)
-    )
-    windows = _tuples([map(Window.of, series[name]) for name in statement.windows if rows], len(rows))
-    groups = zip(
-        _tuples([series[name] for name in statement.keys if rows], len(rows)),
-        moments,
-        histograms,
-        windows,
-        strict=True,
-    )
-    for keys, found, *read in groups:
-        if not analysis.bound.per_unit:
-            found[UNITS] = found[ROWS]
-        present[keys] = _Group(keys, found, *read)
+    found = zip(*rows, strict=True) if rows else itertools.repeat(())
+    series = dict(zip(statement.columns, found, strict=bool(rows)))
+    keys = list(_tuples([series[name] for name in statement.keys], len(rows)))
+    moments = {statistic: list(map(_whole, series[name])) for name, statistic in statement.moments.items()}
+    if not analysis.bound.per_unit:
+        moments[UNITS] = moments[ROWS]
+    histograms = tuple(series[name] for name in statement.histograms)
+    windows = tuple([Window.of(packed) for packed in series[name]] for name in statement.windows)
     if analysis.domains is None:
-        return list(present.values())
-    zeros = dict.fromkeys((*statement.moments.values(), UNITS), 0)
-    unfilled, empty = (ClampHistogram(),) * len(statement.histograms), (Window(),) * len(statement.windows)
-    known = product(analysis.domains)
+        return _Groups(keys, moments, histograms, windows)
+    places = {key: place for place, key in enumerate(keys)}
+    known = list(product(analysis.domains))
     if analysis.selects:
-        known = tuple(keys for keys in known if keys in present)
-    return [present.get(keys) or _Group(keys, zeros, unfilled, empty) for keys in known]
+        known = [key for key in known if key in places]
+    at = [places.get(key, -1) for key in known]
+
+    def filled(values: Sequence[Any], empty: object) -> list[Any]:
+        return [empty if place < 0 else values[place] for place in at]
+
+    return _Groups(
+        known,
+        {statistic: filled(values, 0) for statistic, values in moments.items()},
+        tuple(filled(values, None) for values in histograms),
+        tuple(filled(values, Window()) for values in windows),
+    )
 
 
-def _clamped(clamps: Sequence[Clamp], groups: Iterable[_Group]) -> list[_Group]:
-    """The groups in which units count up to the chosen points."""
-    return [
-        replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
-        for group in groups
-    ]
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Groups that partition selection returned: their places among all groups, and their keys, which are released."""
+
+    places: list[int]
+    keys: list[Keys]
 
 
 class _Clamping(Protocol):
     """The exact groups, in which clamps are chosen."""
 
-    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
-        """The groups, or those in these places, in which units count up to the points of the clamps that are chosen."""
+    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
+        """The groups, or the selected ones, in which units count up to the points of the clamps that are chosen."""
 
     def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
         """The plan with the `wanted` clamps chosen, by their indices."""
@@ -235,11 +272,11 @@ class _Clamping(Protocol):
 class _Whole:
     """Groups with the histograms of their clamps."""
 
-    found: list[_Group]
+    found: _Groups
 
-    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
-        found = self.found if places is None else [self.found[place] for place in places]
-        return _clamped(plan.clamps, found) if plan.clamps else found
+    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
+        found = self.found if selected is None else self.found.at(selected.places)
+        return found.clamped(plan.clamps)
 
     def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
         histograms = [group.clamp_histograms for group in self.found]
@@ -250,33 +287,40 @@ GroupRows = tuple[Statement, Exact]
 """A statement of the groups, and its exact result."""
 
 
+class ReadGroups(Protocol):
+    """Reads the groups of a plan whose clamps are chosen so far."""
+
+    def __call__(self, plan: MeasurementPlan, selected: Sequence[Keys] | None = None, /) -> GroupRows:
+        """All groups; or at least those with the `selected` keys, which are released."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Staged:
     """The histograms of all clamps over all units; groups are read when their clamps are chosen."""
 
     histograms: tuple[ClampHistogram, ...]
-    read: Callable[[MeasurementPlan], GroupRows]
+    read: ReadGroups
 
     def __repr__(self) -> str:
         return "_Staged(…)"  # exact values are never displayed
 
     @classmethod
-    def of(
-        cls, plan: MeasurementPlan, histograms: Exact, read: Callable[[MeasurementPlan], GroupRows]
-    ) -> _Staged:
+    def of(cls, plan: MeasurementPlan, histograms: Exact, read: ReadGroups) -> _Staged:
         """From the rows of the query of histograms: the index of a target, that of an interval, and a number."""
         found: list[list[tuple[int, ...]]] = [[] for _ in clamp_targets(plan.clamps)]
         for target, interval, units in histograms.reveal():
             found[target].append((interval, 0, _whole(units)))
         return cls(tuple(ClampHistogram(tuple(intervals)) for intervals in found), read)
 
-    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
-        statement, exact = self.read(plan)
-        rows = exact.reveal()
-        if places is not None and plan.analysis.domains is None:
-            return _clamped(plan.clamps, _groups(plan, statement, [rows[place] for place in places]))
-        found = _groups(plan, statement, rows)
-        return _clamped(plan.clamps, found if places is None else [found[place] for place in places])
+    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
+        statement, exact = self.read(plan, None if selected is None else selected.keys)
+        found = _groups(plan, statement, exact.reveal())
+        if selected is not None and found.keys != selected.keys:
+            found = found.at(selected.places)
+            if found.keys != selected.keys:
+                raise InternalError("two statements disagree about the groups", code="release")
+        return found.clamped(plan.clamps)
 
     def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
         return plan.with_clamps(choose_clamps(plan.clamps, [self.histograms], entropy, wanted))
@@ -291,20 +335,20 @@ def _noisy_groups(
     source: _Clamping,
     vectors: Sequence[int],
     entropy: Entropy,
-    places: Sequence[int] | None = None,
-) -> tuple[MeasurementPlan, list[_Group], list[_Column]]:
-    """The plan with the clamps of these vectors chosen, the groups (in these places), and their noisy components."""
+    selected: _Selected | None = None,
+) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
+    """The plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components."""
     wanted = {plan.vectors[index].clamp for index in vectors}
     unchosen = {place for place, clamp in enumerate(plan.clamps) if place in wanted and not clamp.chosen}
     if unchosen:
         plan = source.choose(plan, unchosen, entropy)
-    groups = source.groups(plan, places)
+    groups = source.groups(plan, selected)
     return plan, groups, [_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
 
 
 def _selected_and_noisy(
     plan: MeasurementPlan, source: _Clamping, deciding: Threshold, entropy: Entropy
-) -> tuple[MeasurementPlan, list[_Group], list[_Column]]:
+) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
     """As `_noisy_groups` for all vectors and the selected groups. The vector that decides comes first.
 
     Claim: the choice of the other clamps may depend on the number of selected groups, and so may the number of draws.
@@ -314,18 +358,19 @@ def _selected_and_noisy(
     """
     plan, groups, (counts,) = _noisy_groups(plan, source, [deciding.vector], entropy)
     decided = plan.threshold or deciding
-    selected = [
+    places = [
         place
-        for place, (group, count) in enumerate(zip(groups, counts, strict=True))
-        if _is_selected(decided, _units(plan, group), count)
+        for place, (units, count) in enumerate(zip(groups.units(plan), counts, strict=True))
+        if _is_selected(decided, units, count)
     ]
     others = [index for index in range(len(plan.vectors)) if index != deciding.vector]
-    plan = plan.for_groups(len(selected))
+    plan = plan.for_groups(len(places))
     if others or plan.quantiles:
+        selected = _Selected(places, [groups.keys[place] for place in places])
         plan, groups, noisy = _noisy_groups(plan, source, others, entropy, selected)
     else:
-        groups, noisy = [groups[place] for place in selected], []
-    noisy.insert(deciding.vector, [counts[place] for place in selected])
+        groups, noisy = groups.at(places), []
+    noisy.insert(deciding.vector, [counts[place] for place in places])
     return plan, groups, noisy
 
 
@@ -333,11 +378,6 @@ def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> 
     """Whether a group with this number of units is selected, by the noisy components of the deciding vector."""
     found = sum(components[at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
-
-
-def _units(plan: MeasurementPlan, group: _Group) -> int:
-    """The exact number of units of a group."""
-    return group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
 
 
 def _tuples(columns: Sequence[Iterable[Any]], length: int) -> Iterator[tuple[Any, ...]]:
@@ -355,13 +395,14 @@ def _whole(value: Any) -> int:
     return 0 if value is None else int(value)
 
 
-def _noisy_components(measurement: VectorMeasurement, groups: Sequence[_Group], entropy: Entropy) -> _Column:
+def _noisy_components(measurement: VectorMeasurement, groups: _Groups, entropy: Entropy) -> _Column:
     components = measurement.vector.components
-    read = {statistic for component in components for statistic, _ in component.combination}
-    exact = {statistic: [group.moments[statistic] for group in groups] for statistic in read}
     draws, width = noise(measurement, len(groups), entropy), len(components)
     noisy = [
-        [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
+        [
+            value + draw
+            for value, draw in zip(component.exact_series(groups.moments), draws[at::width], strict=True)
+        ]
         for at, component in enumerate(components)
     ]
     return list(zip(*noisy, strict=True))

@@ -31,6 +31,11 @@ class Remembering:
     _found: dict[str, Exact] = field(default_factory=dict)
     _over: list[str] = field(default_factory=list)
 
+    @property
+    def unchanging(self) -> bool:
+        """Whether public rows may be remembered."""
+        return self.inner.unchanging
+
     def run(self, sql: str) -> Exact:
         """What the statement found when it was run first, over the same temporary tables."""
         name = "\n".join([*self._over, sql])

@@ -94,6 +94,11 @@ class Backend(Protocol):
         """Where the rows of a table or view come from, None where the engine cannot bind it. No row is read."""
         ...
 
+    @property
+    def unchanging(self) -> bool:
+        """Whether an emitted query over public tables gives the same rows as long as the database is open."""
+        ...
+
     def binds(self, sql: str) -> bool:
         """Whether the engine can bind an emitted statement: nothing is run, and no row is read."""
         ...

@@ -251,7 +251,7 @@ def _as_text(facts: Facts) -> str:
 def _refuse_reserved(policy: policies.Policy) -> None:
     """Names with a leading # are those that emitted SQL gives to its own parts."""
     for table, rules in policy.tables.items():
-        for name in (table, *rules.columns):
+        for name in (*policies.table_parts(table), *rules.columns):
             if name.startswith("#"):
                 raise PolicyError(
                     f"tables.{table}: the name {name} begins with #, which is reserved",

@@ -23,13 +23,13 @@ from dpsql.backends.files import FileTable, Types, make, paths, suggested_types,
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
-from dpsql.backends.quoting import identifier, literal
+from dpsql.backends.quoting import identifier, literal, table_name
 from dpsql.backends.settings import MEANING, changed
 from dpsql.backends.shapes import shape
 from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
-from dpsql.policy import fold
+from dpsql.policy import fold, table_parts
 from dpsql.policy.check_constraints import checked
 
 UNSOUND = "common_subplan"
@@ -68,32 +68,38 @@ _SEAL = (
     "SET enable_progress_bar = false",
 )
 
+_PARSED = 1000
+"""How many texts are known at most to be read by the parser; beyond, all are forgotten."""
+
 _NUMBER = "SELECT txid_current()"
 _SETTINGS = "SELECT name, value FROM duckdb_settings()"
 _MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in MEANING)
 _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
 _VIEW = """
     SELECT sql FROM duckdb_views()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
+    WHERE NOT internal AND {} AND view_name = {}
+"""
+_COMPUTED = """
+    SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
+        + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
 """
 _NULLABLE = """
     SELECT column_name, is_nullable FROM duckdb_columns()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND table_name = {}
+    WHERE NOT internal AND {} AND table_name = {}
 """
 _CHECKS = """
     SELECT expression FROM duckdb_constraints()
-    WHERE schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
+    WHERE {} AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
-    SELECT table_name, column_name, data_type FROM duckdb_columns()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+    SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+    WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+      AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
     -- A name that two databases have is left out: which of them it means could change.
-    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
-    ORDER BY table_name, column_index
+    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(schema_name), lower(table_name)) = 1
+    ORDER BY schema_name <> 'main', schema_name, table_name, column_index
 """
 
 _LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
@@ -140,6 +146,7 @@ class DuckDBBackend:
         # The folder goes with the connection, whoever closes it, or nobody.
         self._left = None if spill is None else weakref.finalize(self, spill.leave)
         self._bound: set[bytes] = set()
+        self._parsed: set[bytes] = set()
         self._looked: ExitStack | None = None
         self._looks = False
         # Several of these may have one connection of the owner's: what one asks, another must not fetch.
@@ -182,9 +189,9 @@ class DuckDBBackend:
         self._refuse_shadows()
         self._refuse_settings()
         tables: dict[str, list[tuple[str, str]]] = {}
-        for table, column, kind in self._query(_SCHEMA):
+        for schema, table, column, kind in self._query(_SCHEMA):
             loose = (table, column) in self._untyped
-            tables.setdefault(table, []).append((column, UNTYPED if loose else kind))
+            tables.setdefault(_called(schema, table), []).append((column, UNTYPED if loose else kind))
         return tables
 
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
@@ -195,10 +202,10 @@ class DuckDBBackend:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
             return Origin(frozenset({f"file {table}"}))
-        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(literal(table)))]
+        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(*_where(table)))]
         with self._explaining():
             try:
-                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {identifier(table)}")
+                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {table_name(table)}")
             except BackendError:
                 return None
         plan = dict(explained).get("logical_plan")
@@ -206,13 +213,24 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(literal(table)))]
-        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(literal(table))))
+        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(*_where(table)))]
+        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(*_where(table))))
         said = checked(checks)
         required = (
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
         )
         return replace(found, required=frozenset(required), checks=checks)
+
+    @cached_property
+    def unchanging(self) -> bool:
+        """Whether it is a DuckDB file that this opened, without views and generated columns: these may read the clock.
+
+        Nobody can write to the file meanwhile. Frames, and the tables of an owner's connection, are their owner's to change.
+        """
+        if not self._owned or self._path is None or self._path == MEMORY_PATH or self._files:
+            return False
+        ((computed,),) = self._query(_COMPUTED)
+        return not computed
 
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
@@ -244,11 +262,19 @@ class DuckDBBackend:
             return rows, [str(column[1]) for column in self._connection.description or ()]
 
     def parses(self, text: str) -> bool:
-        """Whether DuckDB's parser reads `text` as one statement."""
+        """Whether DuckDB's parser reads `text` as one statement; with dpsql's own settings it always will."""
+        known = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        if self._owned and known in self._parsed:
+            return True
         try:
-            return len(self._connection.extract_statements(text)) == 1
+            parsed = len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
             return False
+        if parsed:
+            if len(self._parsed) >= _PARSED:
+                self._parsed.clear()
+            self._parsed.add(known)
+        return parsed
 
     def alone(self) -> AbstractContextManager[object]:
         """As `Backend.alone`, of all that are on the same connection."""
@@ -435,6 +461,19 @@ class DuckDBBackend:
             stopped = cancellation(error)
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
         raise stopped or BackendError
+
+
+def _called(schema: str, table: str) -> str:
+    """What a policy calls a table; a dot within its own name, which no policy names, is in quotes."""
+    plain = identifier(table) if "." in table else table
+    return plain if schema == "main" else f"{schema}.{plain}"
+
+
+def _where(table: str) -> tuple[str, str]:
+    """The condition on the place of a table that a policy names, and its name there as a text."""
+    schema, name = table_parts(table)
+    databases = "(current_database(), 'temp')" if not schema else "(current_database())"
+    return f"schema_name = {literal(schema or 'main')} AND database_name IN {databases}", literal(name)
 
 
 def _refuse(settings: Mapping[str, str | None]) -> None:

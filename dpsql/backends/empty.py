@@ -8,8 +8,8 @@ import duckdb
 
 from dpsql.backends.base import Place
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.quoting import identifier
-from dpsql.policy import Policy, fold
+from dpsql.backends.quoting import identifier, table_name
+from dpsql.policy import Policy, fold, table_parts
 
 _TYPES = {
     "integer": "BIGINT",
@@ -56,7 +56,15 @@ def declared_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, names
     for name in names:
         columns = types_of(policy, name).values()
         listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns)
-        connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
+        make_table(connection, name, f"({listed})")
+
+
+def make_table(connection: duckdb.DuckDBPyConnection, name: str, definition: str) -> None:
+    """Makes a table of a policy's name, in its schema."""
+    schema, _ = table_parts(name)
+    if schema:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+    connection.execute(f"CREATE TABLE {table_name(name)} {definition}")
 
 
 def types_of(policy: Policy, name: str) -> dict[str, tuple[str, str]]:

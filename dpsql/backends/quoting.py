@@ -12,6 +12,15 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def table_name(name: str) -> str:
+    """A declared table's name in quotes, after that of its schema where it has one.
+
+    >>> print(table_name("visits"), table_name("emr.visits"))
+    "visits" "emr"."visits"
+    """
+    return ".".join(map(identifier, name.split(".")))
+
+
 def literal(text: str) -> str:
     """A text in quotes.
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.backends.empty import declared_tables, types_of
-from dpsql.backends.quoting import identifier, literal
+from dpsql.backends.empty import declared_tables, make_table, types_of
+from dpsql.backends.quoting import identifier, literal, table_name
 from dpsql.errors import OperationalError
 from dpsql.policy import Column, Policy, Table, fold
 from dpsql.policy.tables import Link
@@ -112,10 +112,10 @@ def fill(
         columns = list(maker.columns())
         names = ", ".join(identifier(column) for column, _ in columns)
         values = ", ".join(value for _, value in columns)
-        connection.execute(f"INSERT INTO {identifier(name)} ({names}) SELECT {values} FROM {maker.source()}")
+        connection.execute(f"INSERT INTO {table_name(name)} ({names}) SELECT {values} FROM {maker.source()}")
     missing = tuple(name for name in policy.tables if name not in {*made, *copied})
     for name in missing:
-        connection.execute(f"CREATE TABLE {identifier(name)} (left_out BOOLEAN)")
+        make_table(connection, name, "(left_out BOOLEAN)")
     return missing
 
 
@@ -128,12 +128,12 @@ def _copied(connection: duckdb.DuckDBPyConnection, policy: Policy, public: Path)
             f"{public} cannot be read", code="database_missing", hint="name a DuckDB file"
         ) from None
     stored = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'owners' AND schema_name = 'main'"
+        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'"
     ).fetchall()
-    for (found,) in stored:
-        name = policy.canonical(found)
+    for schema, table in stored:
+        name = policy.canonical(table if schema == "main" else f"{schema}.{table}")
         if name is not None and policy.tables[name].public:
-            connection.execute(f"CREATE TABLE {identifier(name)} AS FROM owners.main.{identifier(found)}")
+            make_table(connection, name, f"AS FROM owners.{identifier(schema)}.{identifier(table)}")
             yield name
     connection.execute("DETACH owners")
 
@@ -178,7 +178,7 @@ class _Maker:
         numbered = f"range({self.rows()}) AS made(i)"
         if not self._links():
             return numbered
-        parent = identifier(self._parent())
+        parent = table_name(self._parent())
         there = f"(SELECT COUNT(*) FROM {parent})"
         return f"{numbered} JOIN {parent} AS parent ON parent.rowid = {self._choice(there)}"
 

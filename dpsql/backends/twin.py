@@ -18,6 +18,7 @@ import duckdb
 from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.backends.quoting import identifier
 from dpsql.errors import InternalError, OperationalError, QueryRejected
+from dpsql.policy import table_parts
 
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000
@@ -114,10 +115,9 @@ class Twin:
         )
 
     def _fill(self, database: str, tables: Mapping[str, tuple[str | None, Sequence[TwinColumn]]]) -> None:
-        schemas = {"pg_catalog": _CATALOGUE, "information_schema": _INFORMATION, "public": _PUBLIC}
-        for name, number in schemas.items():
-            self._add("pg.pg_namespace", oid=number, nspname=name, nspowner=_OWNER)
-            self._add("info.schemata", catalog_name=database, schema_name=name, schema_owner="owner")
+        own = {"pg_catalog": _CATALOGUE, "information_schema": _INFORMATION, "public": _PUBLIC}
+        for name, number in own.items():
+            self._schema(database, name, number)
         self._add("pg.pg_am", oid=2, amname="heap", amtype="t")
         self._add("pg.pg_am", oid=403, amname="btree", amtype="i")
         self._add("pg.pg_roles", oid=_OWNER, rolname="owner", rolconnlimit=-1)
@@ -146,8 +146,19 @@ class Twin:
         ]
         for number, (name, schema) in enumerate(catalogue, 1000):
             self._class(number, name, schema, 0)
-        for number, (name, (comment, columns)) in enumerate(tables.items(), _FIRST):
-            self._table(database, number, name, comment, columns)
+        places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
+        for title in tables:
+            holder, _ = table_parts(title)
+            if holder not in places:
+                places[holder] = holder, _FIRST - len(places)
+                self._schema(database, *places[holder])
+        for number, (title, (comment, columns)) in enumerate(tables.items(), _FIRST):
+            holder, table = table_parts(title)
+            self._table(database, number, (*places[holder], table), comment, columns)
+
+    def _schema(self, database: str, name: str, number: int) -> None:
+        self._add("pg.pg_namespace", oid=number, nspname=name, nspowner=_OWNER)
+        self._add("info.schemata", catalog_name=database, schema_name=name, schema_owner="owner")
 
     def _class(self, number: int, name: str, schema: int, width: int) -> None:
         self._add(
@@ -156,12 +167,18 @@ class Twin:
         )  # fmt: skip
 
     def _table(
-        self, database: str, number: int, name: str, comment: str | None, columns: Sequence[TwinColumn]
+        self,
+        database: str,
+        number: int,
+        called: tuple[str, int, str],
+        comment: str | None,
+        columns: Sequence[TwinColumn],
     ) -> None:
-        self._class(number, name, _PUBLIC, len(columns))
-        self._add("pg.pg_tables", schemaname="public", tablename=name, tableowner="owner")
+        schema, schema_number, name = called
+        self._class(number, name, schema_number, len(columns))
+        self._add("pg.pg_tables", schemaname=schema, tablename=name, tableowner="owner")
         self._add(
-            "info.tables", table_catalog=database, table_schema="public", table_name=name, table_type="BASE TABLE",
+            "info.tables", table_catalog=database, table_schema=schema, table_name=name, table_type="BASE TABLE",
             is_insertable_into="NO", is_typed="NO",
         )  # fmt: skip
         self._comment(number, 0, comment)
@@ -174,7 +191,7 @@ class Twin:
                 attcompression="", attalign="i",
             )  # fmt: skip
             self._add(
-                "info.columns", table_catalog=database, table_schema="public", table_name=name, column_name=column.name,
+                "info.columns", table_catalog=database, table_schema=schema, table_name=name, column_name=column.name,
                 ordinal_position=place, is_nullable="NO" if column.required else "YES", data_type=spelling,
                 udt_catalog=database, udt_schema="pg_catalog", udt_name=typname, is_updatable="NO", is_identity="NO",
                 is_generated="NEVER", dtd_identifier=str(place),

@@ -1,10 +1,15 @@
-"""Memoized look-ups in public tables, which need no charge."""
+"""Memoized look-ups in public tables, which need no charge.
+
+Claim: what is planned is the same as if each look-up were made anew.
+Why: an answer is kept within one snapshot or, longer, of a database whose rows cannot change while it is open. It is a
+function of the text of the look-up and of public rows; constants of the time are part of the text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.backends import Backend, trial
 from dpsql.engine.post_processor import as_constants
@@ -13,6 +18,18 @@ from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release, Values
 from dpsql.sql.emit.outer_query import Originals, emit_outer_query
 from dpsql.sql.emit.relations import emit_multiplicity
+
+_MOST = 256
+"""How many look-ups of each kind are kept at most; beyond, all are forgotten."""
+
+_LookUp = TypeVar("_LookUp")
+
+
+def _bounded(found: dict[str, _LookUp]) -> dict[str, _LookUp]:
+    """The same dictionary, with room for one more."""
+    if len(found) >= _MOST:
+        found.clear()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +45,7 @@ class PublicTables:
         right = substitute(join.right, self._values(join.right))
         sql = emit_multiplicity(replace(join, right=right))
         if sql not in self._known:
-            self._known[sql] = self.backend.public_number(sql)
+            _bounded(self._known)[sql] = self.backend.public_number(sql)
         return self._known[sql]
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
@@ -36,7 +53,8 @@ class PublicTables:
         sql = emit_outer_query(query, Originals())
         if sql not in self._rows:
             constants = isinstance(query.source, Values)
-            self._rows[sql] = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
+            found = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
+            _bounded(self._rows)[sql] = found
         return self._rows[sql]
 
     def _values(self, source: Relation) -> Known:

@@ -51,7 +51,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.postprocess.occupied_groups import counted_sums, may_be_empty, occupied, with_null_sums
-from dpsql.release import GroupRows, ReleasedTable, refine, release, release_in_stages
+from dpsql.release import GroupRows, Keys, ReleasedTable, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
@@ -94,7 +94,11 @@ class Engine:
 
     @property
     def public(self) -> PublicTables:
-        """What may be looked up before a charge, each thing once."""
+        """What may be looked up before a charge, each thing once: in a statement, or where nothing changes for good."""
+        return self._public_tables if self.backend.unchanging else PublicTables(self.backend)
+
+    @cached_property
+    def _public_tables(self) -> PublicTables:
         return PublicTables(self.backend)
 
     def account(self, table: str) -> Account:
@@ -348,8 +352,8 @@ class Engine:
     def _drawn_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
         """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
 
-        def read(plan: MeasurementPlan) -> GroupRows:
-            sums = prepared.sums(plan)
+        def read(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
+            sums = prepared.sums(plan, selected)
             return sums, self.backend.run(sums.sql)
 
         with self.backend.staged(stages.tables):

@@ -14,6 +14,7 @@ from dpsql.ledger.protocol import Bill
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, needed, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
+from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import adjusted_plans, hierarchies
@@ -24,7 +25,7 @@ from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery
 from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
-from dpsql.sql.emit.statement import Statement, emit, emit_sums
+from dpsql.sql.emit.statement import Statement, emit, emit_sums, reads_selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,16 @@ class PreparedRelease:
         statement = emit(substitute(plan.analysis, read), plan.quantiles, plan.top_k, plan.clamps)
         return replace(self, statement=statement, values=read)
 
-    def sums(self, plan: MeasurementPlan) -> Statement:
+    def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:
         """The last stage of `statement`, for a plan whose clamps are chosen so far.
 
-        Values are put in order when all of them are.
+        Values are put in order when all of them are. With the keys of the `selected` groups, where they are known, only
+        these groups are read if the statement can be of them alone.
         """
         read = substitute(plan.analysis, self.values)
         chosen = all(clamp.chosen for clamp in plan.clamps)
-        return emit_sums(read, plan.quantiles if chosen else (), plan.clamps)
+        alone = selected is not None and reads_selected(read, plan.quantiles)
+        return emit_sums(read, plan.quantiles if chosen else (), plan.clamps, selected if alone else None)
 
     @property
     def texts(self) -> list[str]:

@@ -256,7 +256,7 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
     InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
     mechanism); LossError if it is not within 2**-bits and 2**bits, far past all that a database holds.
     """
-    if not isinstance(value, Fraction) or value <= 0:
+    if not isinstance(value, Fraction) or value.numerator <= 0:
         raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
     if not value.denominator <= value.numerator << bits or value.numerator > value.denominator << bits:
         raise LossError(

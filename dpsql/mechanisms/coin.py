@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import exp, floor
 
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.exponentials import exp_bounds
 from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
+_FEW = 24  # digits that a float may decide
+_FLOAT_MOST = 700  # beyond, exp overflows
+_MARGIN = 2.0**-40  # see `_threshold_float`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,24 @@ class Coin:
         return self.settle(0, 0, entropy)
 
 
+def _threshold_float(exponent: Fraction, as_odds: bool, bits: int) -> int | None:
+    """As `_threshold`, if a float surely decides it; else None. The exponent is above 0.
+
+    Claim: what it returns is floor(p * 2**bits).
+    Why: 1 - exp(-x) is below x, and 1/2 - 1/(1 + exp(x)) below x/4, both above 0; where that is less than one unit, the
+    threshold is the last number before the whole, or the half. Else rounding x moves p by at most x * exp(-x) * 2**-53, and the functions
+    by a few units in the last place: less than 2**-50 together, and `_MARGIN` is 1,000 times as much.
+    """
+    if bits and exponent.numerator << bits < exponent.denominator << 2 * as_odds:
+        return ((1 << bits) >> as_odds) - 1
+    if bits > _FEW or exponent > _FLOAT_MOST:
+        return None
+    x = float(exponent)
+    scaled = (1 / (1 + exp(x)) if as_odds else exp(-x)) * 2.0**bits
+    rest = scaled - floor(scaled)
+    return floor(scaled) if _MARGIN * 2.0**bits < rest < 1 - _MARGIN * 2.0**bits else None
+
+
 @cached_for_release
 def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
@@ -57,6 +79,9 @@ def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     odds = int(as_odds)
     if not exponent:
         return (1 << bits) >> odds
+    found = _threshold_float(exponent, as_odds, bits)
+    if found is not None:
+        return found
     places = bits // 3 + 20
     while True:
         unit: int = 10**places

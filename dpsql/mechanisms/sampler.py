@@ -39,7 +39,10 @@ _REACH = 12  # exp(-12) < 2**-16: a draw passes 12 scales so rarely that it can 
 _NARROW = 56  # digits that leave an int64 room for any number of laps seen in practice
 _MARGIN = 2.0**-40  # see `_acceptance_float`
 _ROOMY = 1 << 54  # sums of up to 65 magnitudes below it are int64, and so is twice such a sum
-_FLOAT_MIN = Fraction(1, 2**1000)  # variances above it keep their full precision as a float
+_FLOAT_MIN, _FLOAT_MAX = (
+    Fraction(1, 2**1000),
+    2**1000,
+)  # variances between keep their full precision as a float
 
 
 def two_sided_geometric(scale: Fraction, size: int, entropy: Entropy) -> Integers:
@@ -308,7 +311,7 @@ def _accepted(proposals: Integers, variance: Fraction, scale: int, entropy: Entr
     coin carries on from it exactly.
     """
     words = entropy.words(len(proposals))
-    if proposals.dtype == np.int64 and variance > _FLOAT_MIN:
+    if _FLOAT_MIN < variance < _FLOAT_MAX:
         uniform, probability = words * 2.0**-64, _acceptance_float(proposals, variance, scale)
         accepted = uniform < probability
         doubtful = np.flatnonzero(np.abs(uniform - probability) <= _MARGIN)
@@ -330,6 +333,6 @@ def _acceptance_float(proposals: Integers, variance: Fraction, scale: int) -> ND
     is compared with is off by 2e. The margin of 8,192e leaves 8,000 units in the last place for the
     library's `exp`, whose error is a few.
     """
-    z = (np.abs(proposals) - float(variance / scale)) / sqrt(variance)
+    z = (np.abs(proposals).astype(np.float64) - float(variance / scale)) / sqrt(variance)
     probability: NDArray[np.float64] = np.exp(-0.5 * z * z)
     return probability

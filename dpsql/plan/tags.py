@@ -31,6 +31,9 @@ class TaggedEnum(Enum):
     _value_: str
     tag: str
 
+    # A member is one object. The hash of an enumeration is computed in Python, and there are many to a plan.
+    __hash__ = object.__hash__
+
     def __new__(cls, value: str, tag: str) -> Self:
         """A member."""
         member = object.__new__(cls)

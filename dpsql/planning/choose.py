@@ -31,6 +31,7 @@ from dpsql.planning.clamping import (
     Clamp,
     ClampScope,
     Learning,
+    expected_mean,
 )
 from dpsql.planning.layouts import layouts
 from dpsql.planning.learning_rule import FORMER, LEARNING, LearningRule
@@ -129,7 +130,8 @@ def _least_error(analysis: Analysis, loss: LossShare, rule: LearningRule | None)
     candidates = []
     asked = _requested_quantiles(analysis)
     wanted = needed_statistics(analysis)
-    for vectors in layouts(analysis, wanted) if wanted else [()] * bool(asked):
+    apart = rule is not None and rule.apart
+    for vectors in layouts(analysis, wanted, apart=apart) if wanted else [()] * bool(asked):
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
         share = Fraction(1, max(1, len(vectors) + costly))
         quantiles = tuple(_quantile_selection(analysis, *each, loss.range(share)) for each in asked)
@@ -361,7 +363,8 @@ def mean_error(plan: MeasurementPlan) -> float:
 def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     """The standard deviation of an aggregate's noise, in the value's own units.
 
-    For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n.
+    For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n. If these are measured
+    apart, it is the expected mean in place of the midpoint: clamps of totals are expected for these values.
     """
     analysis = plan.analysis
     entry = AGGREGATES[item.function]
@@ -371,7 +374,11 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     if lattice is None or not entry.moments[0].in_steps:
         return plan.vectors[index].std(weights)
     if entry.ratio:
-        _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
+        place, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
+        if place != index:
+            mean = float(expected_mean(lattice))
+            noise = math.hypot(plan.vectors[index].std(weights), mean * plan.vectors[place].std(counted))
+            return noise * float(lattice.step)
         middle = Fraction(lattice.low + lattice.high, 2)
         weights = tuple(total - middle * count for total, count in zip(weights, counted, strict=True))
     return plan.vectors[index].std(weights) * float(lattice.step)

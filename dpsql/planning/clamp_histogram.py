@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 
 from dpsql.aggregates import Moment
 from dpsql.mechanisms import Entropy
@@ -59,14 +60,6 @@ class ClampHistogram:
             )
         )
 
-    def total_up_to(self, chosen: int, which: int) -> int:
-        """A total over units that contribute no more than the chosen point."""
-        return sum(interval[which] for interval in self.intervals if interval[0] <= chosen)
-
-    def total_beyond(self, chosen: int, which: int) -> int:
-        """A total over units that contribute more; the first total is their subdivisions."""
-        return sum(interval[which] for interval in self.intervals if interval[0] > chosen)
-
 
 def choose_clamps(
     clamps: Sequence[Clamp],
@@ -116,29 +109,64 @@ def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     return at
 
 
-def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
-    """The moments of a group with the contribution of each unit clamped, in subdivisions of the chosen clamps.
+Packed = Sequence[Sequence[int | None]] | None
+"""The intervals of a clamp histogram as the statement returns them."""
 
-    If a unit has more rows than the clamp allows, each counted row has the unit's mean value.
+
+def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
+    """As `clamped_series`, of one group."""
+    found = clamped_series(clamps, [[part.intervals] for part in histograms])
+    return {statistic: value for statistic, (value,) in found.items()}
+
+
+def clamped_series(
+    clamps: Sequence[Clamp], histograms: Sequence[Sequence[Packed]]
+) -> dict[Statistic, list[int]]:
+    """The moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
+
+    `histograms` are those of all groups, target by target. If a unit has more rows than the clamp allows, each counted row
+    has the unit's mean value. A total with a clamp of its own is limited by this clamp alone, which its noise is calibrated to.
     """
-    found: dict[Statistic, int] = {}
-    for target, part in zip(clamp_targets(clamps), histograms, strict=True):
+    found: dict[Statistic, list[int]] = {}
+    apart = {clamp.total for clamp in clamps}
+    for target, series in zip(clamp_targets(clamps), histograms, strict=True):
         clamp = clamps[target.clamp]
         if not clamp.chosen:
             continue
         side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
-            found[UNITS] = part.total_up_to(index, 1)
+            found[UNITS] = _weighted(series, index, (1, 1), (1, 0))
             continue
-        amount = clamp.subdivisions * part.total_up_to(index, 2) + point * part.total_beyond(index, 1)
+        amounts = _weighted(series, index, (2, clamp.subdivisions), (1, point))
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
-            found[statistic] = found.get(statistic, 0) + target.side * amount
+            amounts = [target.side * amount for amount in amounts]
+            before = found.get(statistic)
+            found[statistic] = amounts if before is None else list(map(add, before, amounts))
         elif target.measure is None:
-            found[ROWS] = amount
+            found[ROWS] = amounts
         else:
-            found[Moment.COUNT, target.measure] = amount
-            values = clamp.subdivisions * part.total_up_to(index, 3) + point * part.total_beyond(index, 4)
-            found[Moment.TOTAL, target.measure] = values
+            found[Moment.COUNT, target.measure] = amounts
+            if target.measure in apart:
+                continue
+            found[Moment.TOTAL, target.measure] = _weighted(
+                series, index, (3, clamp.subdivisions), (4, point)
+            )
     return found
+
+
+def _weighted(
+    series: Sequence[Packed], chosen: int, within: tuple[int, int], beyond: tuple[int, int]
+) -> list[int]:
+    """For each histogram, one total of the intervals up to the chosen point and one of those beyond it, each so many times."""
+    (place, times), (after, as_often) = within, beyond
+    return [
+        sum(
+            [
+                times * (part[place] or 0) if (part[0] or 0) <= chosen else as_often * (part[after] or 0)
+                for part in intervals or ()
+            ]
+        )
+        for intervals in series
+    ]

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound, as_declared
 from dpsql.mechanisms import (
     Entropy,
@@ -29,10 +30,13 @@ from dpsql.planning.statistics import Statistic, StatisticVector
 
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
-_EXPECTED_PART = 4
+EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 _EXPECTED_STATED = 2
 """Of rows that the owner declares, one in two is expected."""
+EXPECTED_VALUE = 8
+"""One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
+mean of bounds up to 64 times what there is."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""
@@ -152,7 +156,9 @@ class Clamp:
         places = self.chosen or (self.expected,)
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
-        return self.tolerated + max(map(self._asked, places)) + ceil(Fraction(rest) / self.mechanism.rate)
+        asked = self._asked()
+        most = max(asked[place] for place in places)
+        return self.tolerated + most + ceil(Fraction(rest) / self.mechanism.rate)
 
     def overlooked(self, confidence: float) -> tuple[float, ...]:
         """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
@@ -211,29 +217,40 @@ class Clamp:
         penalty grows with each by at most as much.
         """
         some, *beyond = above
-        tolerated = self.tolerated
+        tolerated, asked = self.tolerated, self._asked()
         return [
-            max(0, more - tolerated) - max(0, self._asked(place) - (some - more))
+            max(0, more - tolerated) - max(0, asked[place] - (some - more))
             for place, more in enumerate(beyond)
         ]
 
-    def _asked(self, place: int) -> int:
-        """The number of units up to a point without which it is favoured.
+    def _asked(self) -> list[int]:
+        """The number of units up to each point without which it is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
         of the mechanism's rate, is asked for besides the `evidence`.
         """
         if not self.evidence:
-            return 0
+            return [0] * len(self.grid)
         # The natural log of 2 is less than 0.7.
         odds = Fraction(7, 10) * self.power * (self.most // self.grid[0]).bit_length()
         most = self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
-        return most * place // max(1, len(self.grid) - 1)
+        return [most * place // max(1, len(self.grid) - 1) for place in range(len(self.grid))]
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
         chosen = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
         return replace(self, chosen=tuple(chosen))
+
+
+def expected_mean(lattice: Lattice) -> Fraction:
+    """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
+
+    >>> expected_mean(Lattice(0, 0, 80)), expected_mean(Lattice(0, -40, 8)), expected_mean(Lattice(0, 1960, 2000))
+    (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
+    """
+    nearest = min(max(0, lattice.low), lattice.high)
+    farthest = max(lattice.low, lattice.high, key=abs)
+    return nearest + Fraction(farthest - nearest, EXPECTED_VALUE)
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
@@ -413,7 +430,7 @@ def clamps_for(
     # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
-    scope, rule = learning.scope, learning.rule
+    scope = learning.scope
 
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
@@ -423,6 +440,9 @@ def clamps_for(
         mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
         points = grid(most)
         usual = _expected_amount(analysis, amount, most, part, own)
+        if amount is Amount.TOTAL and measures[0] in apart:
+            # What a unit has above zero and below is together as much as its values in magnitude.
+            usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
         return Clamp(
             amount,
             measures,
@@ -439,14 +459,10 @@ def clamps_for(
             evidence=learning.evidence(mechanism),
         )
 
+    apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
-    stated = as_declared(analysis.release, rows)
-    part, learns = _EXPECTED_PART, True
-    if stated and rule.stated and rows >= LEAST_STATED:
-        part = _EXPECTED_STATED
-    elif stated:
-        part, learns = 1, analysis.bound.groups > 1 and scope != BY_SUM
+    part, learns = _expected_part(analysis, learning, rows)
     sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
     for place, vector in enumerate(vectors):
         measure = _single_total(vector)
@@ -468,6 +484,15 @@ def clamps_for(
             taken[place] = len(found)
         found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
+
+
+def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[int, bool]:
+    """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
+    if not as_declared(analysis.release, rows):
+        return EXPECTED_PART, True
+    if learning.rule.stated and rows >= LEAST_STATED:
+        return _EXPECTED_STATED, True
+    return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
 
 
 def _subdivisions(
@@ -494,13 +519,13 @@ def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, s
     Rows are expected to be as many in each group.
     """
     if amount is Amount.GROUPS:
-        return Fraction(most, _EXPECTED_PART)
-    part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
+        return Fraction(most, EXPECTED_PART)
+    part *= EXPECTED_PART if amount is Amount.TOTAL else 1
     groups = analysis.bound.groups
     if scope.euclidean:
-        among = Fraction(isqrt(groups), isqrt(_EXPECTED_PART))
+        among = Fraction(isqrt(groups), isqrt(EXPECTED_PART))
     else:
-        among = Fraction(1) if scope.across_groups else Fraction(groups, _EXPECTED_PART)
+        among = Fraction(1) if scope.across_groups else Fraction(groups, EXPECTED_PART)
     return most / (part * max(among, Fraction(1)))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
+from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, expected_mean
 from dpsql.planning.joint import always_there, joint_vectors
 from dpsql.planning.statistics import (
     ROWS,
@@ -24,12 +26,18 @@ from dpsql.planning.statistics import (
     units_vector,
 )
 
+FEW_VALUES = 100
+"""So few whole numbers are expected to be as large as their bounds allow."""
 
-def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tuple[StatisticVector, ...]]:
+
+def layouts(
+    analysis: Analysis, wanted: Mapping[Statistic, None], *, apart: bool = False
+) -> Iterator[tuple[StatisticVector, ...]]:
     """Every way to serve the needed statistics: vector by vector, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
-    are rows; otherwise they are measured alone, or fill up what counts the rows.
+    are rows; otherwise they are measured alone, or fill up what counts the rows. With `apart`, there are also layouts in
+    which the total and the count of a measure are vectors of their own, where `favours_apart` says so.
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
@@ -48,6 +56,9 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     for vectors in _separate(analysis, wanted):
         fewest = min(fewest, len(vectors))
         yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
+    for split in _apart(analysis, wanted) if apart else ():
+        for vectors in _separate(analysis, wanted, split):
+            yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
     for vectors in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
@@ -60,18 +71,64 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
             yield (vector, *distinct, *([] if vector.unit_extent else units))
 
 
-def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
-    """A vector for each measure, and one for COUNT(*) or a measure that carries it."""
+def favours_apart(lattice: Lattice) -> bool:
+    """Whether the total and the count of values of this lattice are measured apart, if each has a learnt clamp.
+
+    Claim: let units have n rows in norm, and values of mean m and magnitude a. Measured apart, each at half of the loss, the
+    error of the mean times the number of rows is √(2(a² + m²)) n times Gaussian noise for a sensitivity of one; as a
+    partition of the width w it is w√(y² + (1-y)²) n, with y the place of the mean in the interval. They are measured apart
+    if the former, for the expected values, is less than the least of the latter, w/√2.
+    Why: the learnt clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
+    is worse by a factor of at most 2 (values near a far bound), and better without limit (values far below their
+    bounds, or of both signs). Few whole numbers, as grades and months, are expected to be as large as their bounds.
+    """
+    magnitude = Fraction(max(abs(lattice.low), abs(lattice.high)), EXPECTED_VALUE)
+    wide = lattice.step != 1 or lattice.width >= FEW_VALUES
+    return wide and 4 * (magnitude**2 + expected_mean(lattice) ** 2) < lattice.width**2
+
+
+def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[frozenset[int]]:
+    """The measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
+    if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
+        return
+    found = [
+        index
+        for index, measure in enumerate(analysis.measures)
+        if {(Moment.TOTAL, index), (Moment.COUNT, index)} <= wanted.keys()
+        and measure.lattice is not None
+        and favours_apart(measure.lattice)
+    ]
+    if found:
+        yield frozenset(found)
+
+
+def _separate(
+    analysis: Analysis, wanted: Mapping[Statistic, None], apart: Container[int] = ()
+) -> Iterator[list[StatisticVector]]:
+    """A vector for each measure, two for those `apart`, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         carriers += [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
     for carrier in carriers:
-        vectors = [
-            _measure_vector(analysis, index, wanted, with_rows=index == carrier)
-            for index, measure in enumerate(analysis.measures)
-            if measure.counts_rows
-        ]
+        vectors: list[StatisticVector] = []
+        for index, measure in enumerate(analysis.measures):
+            if measure.counts_rows and measure.lattice is not None and index in apart:
+                vectors += _count_and_total(analysis, index, measure.lattice, with_rows=index == carrier)
+            elif measure.counts_rows:
+                vectors.append(_measure_vector(analysis, index, wanted, with_rows=index == carrier))
         yield vectors + [rows_vector()] * (ROWS in wanted and carrier is None)
+
+
+def _count_and_total(
+    analysis: Analysis, index: int, lattice: Lattice, *, with_rows: bool
+) -> list[StatisticVector]:
+    """A vector that counts the values of a measure, and with rows also its NULLs, and one of their total."""
+    count = count_vector(index, lattice)
+    if with_rows and always_there(analysis, index):
+        count = count.also_serving(ROWS, (Moment.COUNT, index))
+    elif with_rows:
+        count = presence_vector(index)
+    return [count, total_vector(index, lattice)]
 
 
 def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:

@@ -50,8 +50,8 @@ class LearningRule:
     follow from the number of groups: the share where it is public, the exponent where it is released. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
     as a log of odds, that a point below the greatest needs; None asks for no evidence, and then the power is the same for
-    any number of groups. `euclidean` says that l2 norms are clamped, and `stated` that clamps are also chosen where the
-    owner declares the rows of a unit.
+    any number of groups. `euclidean` says that l2 norms are clamped, `stated` that clamps are also chosen where the
+    owner declares the rows of a unit, and `apart` that the total and the count of a mean may have clamps of their own.
     """
 
     share: Fraction
@@ -63,6 +63,7 @@ class LearningRule:
     slack: int | None = None
     euclidean: bool = False
     stated: bool = False
+    apart: bool = False
 
     def share_of(self, analysis: Analysis, *, pure: bool) -> Fraction:
         """The part of a statistic's loss that the choice of its clamp spends."""
@@ -81,6 +82,7 @@ LEARNING = LearningRule(
     slack=15,
     euclidean=True,
     stated=True,
+    apart=True,
 )
 """The rule of all new releases. Its constants are those for which intervals hold the true value, cut included, in
 `benchmarks.clamps`."""

@@ -50,7 +50,7 @@ class VectorMeasurement:
         by_change = self.mechanism.scaled_by_changes
         moved = clamping.clamped_unit_change(self.vector, clamp, analysis) if by_change else None
         noise = self.mechanism.rescaled(self.sensitivity, found, moved)
-        return replace(self, sensitivity=found, mechanism=noise)
+        return VectorMeasurement(self.vector, found, noise, self.clamp)
 
 
 @dataclass(frozen=True, slots=True)

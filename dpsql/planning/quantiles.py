@@ -158,13 +158,20 @@ class QuantileSelection:
 
     def offset(self, count: int) -> int:
         """The target rank among `count` values, in penalty steps from the least value up."""
-        if not self.shift:
-            return self.steps_below * count + self.interval_end * self.reach
-        inside = max(
-            self.steps_to_end * count,
-            min(self.steps_per_row // 2 * count, self.shift + self.least_growth * count),
-        )
-        return inside if self.rank < Fraction(1, 2) else self.steps_per_row * count - inside
+        (found,) = self.offsets([count])
+        return found
+
+    def offsets(self, counts: Sequence[int]) -> list[int]:
+        """The target rank among each number of values, in penalty steps from the least value up."""
+        shift, below = self.shift, self.steps_below
+        if not shift:
+            moved = self.interval_end * self.reach
+            return [below * count + moved for count in counts]
+        each, growth, end = self.steps_per_row, self.least_growth, self.steps_to_end
+        inside = [max(end * count, min(each // 2 * count, shift + growth * count)) for count in counts]
+        if self.rank < Fraction(1, 2):
+            return inside
+        return [each * count - rows for count, rows in zip(counts, inside, strict=True)]
 
     @property
     def cutoff(self) -> int:

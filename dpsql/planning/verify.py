@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import isqrt
+from operator import itemgetter
 from typing import Any
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -32,6 +33,12 @@ from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, Statist
 from dpsql.planning.top_k import TopKSelection
 
 Vector = tuple[int, ...]
+Pair = tuple[int | Fraction, int | Fraction]
+"""An l1 norm and a squared l2 norm."""
+
+Norms = tuple[int | Fraction, int | Fraction, int | Fraction]
+"""An l1 norm, a squared l2 norm, and a sum over groups of l∞ norms."""
+
 _TRIED = 100
 """Numbers of groups up to this one are tried, and the largest."""
 
@@ -61,12 +68,23 @@ def verify(plan: MeasurementPlan) -> None:
 def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """The loss of the noise and of partition selection, by kind."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
+    totals = {clamp.total for clamp in plan.clamps}
     for measured in plan.vectors:
-        # The contributions of rows are the same whatever point is chosen.
-        clamped = measured.clamp is not None and not measured.vector.joint
-        rows = _contributions(measured.vector.components, plan.analysis) if clamped else None
+        clamp = None if measured.clamp is None else plan.clamps[measured.clamp]
+        own = None if clamp is None else clamp.total
+        read = {
+            statistic for component in measured.vector.components for statistic, _ in component.combination
+        }
+        # The engine limits a total by one clamp alone, which the noise of all that reads it is calibrated to.
+        if any(moment is Moment.TOTAL and index in totals - {own} for moment, index in read):
+            raise VerificationError(f"{measured.vector.name} reads a total that two clamps limit")
+        norms_at = _norms_at(measured.vector, plan.analysis, clamp)
         kind, loss = max(
-            _loss(vector, clamp, plan.analysis, rows) for vector, clamp in _with_each_point(plan, measured)
+            (
+                _loss(vector, held, plan.analysis, norms_at(held.points if held else ()))
+                for vector, held in _with_each_point(plan, measured)
+            ),
+            key=itemgetter(1),
         )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
@@ -110,24 +128,39 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
+    # As `replace` would, without reading all fields again for each of the many points.
+    given = {field.name: getattr(clamp, field.name) for field in fields(clamp)}
+    alone = len(clamp.sides) == 1
     for index in range(len(clamp.grid)):
-        alone = len(clamp.sides) == 1
-        for chosen in {(index,)} if alone else {(index, index), (index, 0), (0, index)}:
-            yield replace(clamp, chosen=chosen)
+        for chosen in ((index,),) if alone else {(index, index), (index, 0), (0, index)}:
+            yield Clamp(**(given | {"chosen": chosen}))
 
 
 def _loss(
-    measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis, rows: Sequence[Vector] | None
+    measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis, found: Norms
 ) -> tuple[str, Fraction]:
-    """The kind and the loss of the noise of a vector."""
-    l1, l2_squared, linf = norms(measured.vector, analysis, clamp, rows)
+    """The kind and the loss of the noise of a vector whose norms were `found`."""
+    l1, l2_squared, linf = found
     known = measured.sensitivity
-    if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
+    if _above(l1, known.l1) or _above(l2_squared, known.l2_squared) or _above(linf, known.linf):
         raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
     rule = RULES.get(type(measured.mechanism))
     if rule is None:
         raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
-    return rule(measured.mechanism, Change(measured.vector, analysis, clamp, l1, l2_squared, linf))
+    total = Fraction(l1)
+    largest = total if linf is l1 else Fraction(linf)
+    change = Change(measured.vector, analysis, clamp, total, Fraction(l2_squared), largest)
+    return rule(measured.mechanism, change)
+
+
+def _ratio(above: Fraction, below: Fraction) -> Fraction:
+    """A quotient that is reduced once."""
+    return Fraction(above.numerator * below.denominator, above.denominator * below.numerator)
+
+
+def _above(found: int | Fraction, known: Fraction) -> bool:
+    """Whether a norm is above another; in whole numbers, of which there are many to a plan."""
+    return found.numerator * known.denominator > known.numerator * found.denominator
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +176,15 @@ class Change:
 
 
 def _geometric(noise: Geometric, change: Change) -> tuple[str, Fraction]:
-    return "pure", change.l1 / noise.scale
+    return "pure", _ratio(change.l1, noise.scale)
 
 
 def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
-    return "gaussian", change.l2_squared / (2 * noise.variance)
+    variance = noise.variance
+    return "gaussian", Fraction(
+        change.l2_squared.numerator * variance.denominator,
+        2 * change.l2_squared.denominator * variance.numerator,
+    )
 
 
 def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
@@ -192,76 +229,106 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     if part.public:
         return Fraction(0)
     moves = {0}
-    for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
-        grown = part.offset(count + 1) - part.offset(count)
+    counts = [0, *(2**power + odd for power in range(100) for odd in (0, 1))]
+    below, above = part.offsets(counts), part.offsets([count + 1 for count in counts])
+    for grown in {after - before for before, after in zip(below, above, strict=True)}:
         moves |= {part.steps_per_row - grown, grown - part.steps_per_row, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
-def norms(
-    vector: StatisticVector,
-    analysis: Analysis,
-    clamp: Clamp | None = None,
-    rows: Sequence[Vector] | None = None,
-) -> tuple[Fraction, Fraction, Fraction]:
-    """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows.
+def norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None) -> Norms:
+    """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows."""
+    return _norms_at(vector, analysis, clamp)(clamp.points if clamp else ())
 
-    `rows` are the contributions of these rows where they are known already.
 
+def _norms_at(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> Callable[[Vector], Norms]:
+    """As `norms`, for each choice of the clamp's points: what is the same for all of them is derived once.
 
     The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
     each side in a group of its own.
     """
     if vector.joint:
-        return _joint_norms(vector, analysis)
-    l1, l2_squared = _norms(vector, analysis, clamp, rows)
-    return l1, l2_squared, l1
+        joint = _joint_norms(vector, analysis)
+        return lambda _: joint
+    found = _pair_at(vector, analysis, clamp)
+
+    def at(points: Vector) -> Norms:
+        l1, l2_squared = found(points)
+        return l1, l2_squared, l1
+
+    return at
 
 
-def _norms(
-    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, rows: Sequence[Vector] | None
-) -> tuple[Fraction, Fraction]:
+def _pair_at(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> Callable[[Vector], Pair]:
     """The l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
     read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
-        return _padded_norms(vector, analysis)
+        padded = _padded_norms(vector, analysis)
+        return lambda _: padded
     if vector.by_unit:
-        return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
-    if clamp is not None and clamp.euclidean:
-        return _euclidean_norms(vector, analysis, clamp, rows)
-    if clamp is not None and clamp.across_groups:
-        shares = _contributions_across_groups(vector, analysis, clamp, rows)
-        times, squares = Fraction(clamp.subdivisions), Fraction(clamp.subdivisions**2)
-    elif clamp is not None and clamp.total is not None:
-        top = max(clamp.points)
-        shares = [(0,)]
-        shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
-        amount, squared = _group_parts(clamp.most, top, analysis)
-        times, squares = Fraction(amount, top), Fraction(squared, top**2)
-    else:
-        shares = _contributions(vector.components, analysis) if rows is None else list(rows)
-        counted = _counted(vector, analysis)
-        top = min(counted, vector.most_distinct or counted) if clamp is None else clamp.points[0]
-        fine = 1 if clamp is None else clamp.subdivisions
-        amount, squared = _group_parts(counted, top, analysis)
-        times, squares = Fraction(fine * amount), Fraction(fine**2 * squared)
+        return lambda points: _unit_norms(points[0] if points else analysis.bound.groups, analysis)
+    if clamp is not None and clamp.total is not None:
+        return _total_at(analysis, clamp)
+    shares = _contributions(vector.components, analysis)
     l1, l2_squared = _largest_norms(shares, analysis)
-    return l1 * times, l2_squared * squares
+    if clamp is not None and clamp.euclidean:
+        longest = max(sum(map(abs, share)) for share in shares)
+        return lambda points: _euclidean_norms(clamp, points, longest, points[0] ** 2 * l2_squared, analysis)
+    fine = 1 if clamp is None else clamp.subdivisions
+    if clamp is not None and clamp.across_groups:
+        # All in one group: the extreme contributions are those of a row, times the point.
+        return lambda points: (fine * points[0] * l1, (fine * points[0]) ** 2 * l2_squared)
+    counted = _counted(vector, analysis)
+
+    def by_group(points: Vector) -> Pair:
+        top = points[0] if points else min(counted, vector.most_distinct or counted)
+        amount, squared = _group_parts(counted, top, analysis)
+        return fine * amount * l1, fine**2 * squared * l2_squared
+
+    return by_group
 
 
-def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _total_at(analysis: Analysis, clamp: Clamp) -> Callable[[Vector], Pair]:
+    """As `_pair_at`, for a clamp on a total: at most its points on each side, whatever a row contributes."""
+    fine = clamp.subdivisions
+
+    def by_norm(points: Vector) -> Pair:
+        ends = _ends(clamp, points)
+        # Alone, a unit is as long in any order of its groups.
+        orders = [(0,) * len(ends), *itertools.permutations(ends)] if analysis.replace else [ends]
+        return _euclidean_norms(clamp, points, 1, _largest_norms(orders, analysis)[1], analysis)
+
+    def by_sum(points: Vector) -> Pair:
+        l1, l2_squared = _largest_norms(_totals_across_groups(clamp, points), analysis)
+        return fine * l1, fine**2 * l2_squared
+
+    def by_group(points: Vector) -> Pair:
+        top = max(points)
+        l1, l2_squared = _largest_norms([(0,), *((end,) for end in _ends(clamp, points))], analysis)
+        amount, squared = _group_parts(clamp.most, top, analysis)
+        return Fraction(amount * l1, top), Fraction(squared * l2_squared, top**2)
+
+    return by_norm if clamp.euclidean else by_sum if clamp.across_groups else by_group
+
+
+def _ends(clamp: Clamp, points: Vector) -> Vector:
+    """The extreme totals of a unit, one on each side."""
+    return tuple(sign * point for sign, point in zip(clamp.sides, points, strict=True))
+
+
+def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, int]:
     """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
         changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
         if analysis.grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
-    l1 = max(sum(map(abs, change)) for change in changes)
-    return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
+    l1 = max([sum(map(abs, change)) for change in changes])
+    return l1, max([sum([x * x for x in change]) for change in changes])
 
 
-def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
     """Tries units of one row, and of the most rows, in each group; norms are convex in between."""
     rows = _extreme_rows(vector.components, analysis)
     shares = [
@@ -277,42 +344,25 @@ def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction
     return l1 * groups, l2_squared * groups
 
 
-def _contributions_across_groups(
-    vector: StatisticVector, analysis: Analysis, clamp: Clamp, each: Sequence[Vector] | None
-) -> list[Vector]:
-    """The extreme contributions under a clamp across groups: all in one group, or each side of a total in its own group."""
-    if clamp.total is None:
-        each = _contributions(vector.components, analysis) if each is None else each
-        return [tuple(clamp.points[0] * x for x in share) for share in each]
+def _totals_across_groups(clamp: Clamp, points: Vector) -> list[Vector]:
+    """The extreme totals under a clamp across groups: all in one group, or each side in its own group."""
     if len(clamp.sides) == 1:
-        return [(0,), (clamp.sides[0] * clamp.points[0],)]
-    above, below = clamp.points
+        return [(0,), _ends(clamp, points)]
+    above, below = points
     ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _euclidean_norms(
-    vector: StatisticVector, analysis: Analysis, clamp: Clamp, each: Sequence[Vector] | None
-) -> tuple[Fraction, Fraction]:
+def _euclidean_norms(clamp: Clamp, points: Vector, longest: int, l2_squared: int, analysis: Analysis) -> Pair:
     """The norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
 
-    The l1 norm is largest if the unit has as much in each of its groups.
+    The l1 norm is largest if the unit has as much in each of its groups; `longest` is the largest of a row.
     """
-    if clamp.total is None:
-        each = _contributions(vector.components, analysis) if each is None else each
-        shares = [tuple(clamp.points[0] * x for x in share) for share in each]
-        longest = max(sum(map(abs, share)) for share in each)
-    else:
-        ends = [sign * point for sign, point in zip(clamp.sides, clamp.points, strict=True)]
-        orders = list(itertools.permutations(ends))
-        shares = [(0,) * len(ends), *orders]
-        longest = 1
-    _, l2_squared = _largest_norms(shares, analysis)
     people = 2 if analysis.replace else 1
-    square = analysis.bound.groups * sum(point**2 for point in clamp.points)
+    square = analysis.bound.groups * sum(point**2 for point in points)
     root = isqrt(square)
     l1 = people * longest * (root + (root * root < square))
-    return Fraction(clamp.subdivisions * l1), clamp.subdivisions**2 * l2_squared
+    return clamp.subdivisions * l1, clamp.subdivisions**2 * l2_squared
 
 
 def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
@@ -363,15 +413,15 @@ def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
     return full * top + rest, full * top**2 + rest**2
 
 
-def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _unit_norms(groups: int, analysis: Analysis) -> Pair:
     """A unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
     if not analysis.grouped:
-        return Fraction(1), Fraction(1)
+        return 1, 1
     total = groups * (2 if analysis.replace else 1)
-    return Fraction(total), Fraction(total)
+    return total, total
 
 
-def _joint_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+def _joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
     """As `norms`, for components of several arguments: each argument may be at either end of its interval.
 
     The rows of a unit are in up to its most groups, with one row in each but one. Under `replace`, the removed and the

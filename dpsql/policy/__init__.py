@@ -3,7 +3,7 @@
 from dpsql.policy.domain import Bound, ColumnType, Value
 from dpsql.policy.load import load
 from dpsql.policy.models import Policy
-from dpsql.policy.names import fold
+from dpsql.policy.names import fold, table_parts
 from dpsql.policy.schema import json_schema
 from dpsql.policy.skeleton import skeleton
 from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table, Unit
@@ -23,4 +23,5 @@ __all__ = [
     "json_schema",
     "load",
     "skeleton",
+    "table_parts",
 ]

@@ -102,7 +102,13 @@ def _reference(value: object, _: ValidationInfo) -> str:
     """`table.column`, or of several columns `table.[a, b]`, which a list of single ones says as well."""
     if isinstance(value, (list, tuple)):
         return _together(value)
-    table, _dot, column = value.partition(".") if isinstance(value, str) else ("", "", "")
+    listed = isinstance(value, str) and ".[" in value  # a schema may stand before the table
+    table, _dot, column = (
+        (value.rpartition if listed else value.partition)(".[" if listed else ".")
+        if isinstance(value, str)
+        else ("", "", "")
+    )
+    column = f"[{column}" if listed else column
     if not isinstance(value, str) or not table.strip() or not column.strip():
         raise refusal("bad_reference", f"must be <table>.<column>, not {value!r}")
     if column.startswith("["):

@@ -8,11 +8,12 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError
 from dpsql.policy.check import policy_problems
 from dpsql.policy.models import Policy
-from dpsql.policy.names import name_problems
+from dpsql.policy.names import fold, name_problems
 from dpsql.policy.problem import KeyPath, Problem
 from dpsql.policy.report import Source, policy_error
 from dpsql.policy.table_check import table_problems
@@ -129,6 +130,12 @@ def _between_keys(value: object) -> Iterator[Problem]:
         given = {key: part for key, part in entry.items() if isinstance(key, str) and part is not None}
         yield from (found.below("tables", name) for found in table_problems(given))
         tables[name] = _table(entry)
+    try:
+        tables = {
+            name: table and table.seen_among(frozenset(map(fold, tables))) for name, table in tables.items()
+        }
+    except PydanticCustomError:
+        return  # which the models say themselves
     yield from policy_problems(_budget(value.get("budget")), tables)
 
 

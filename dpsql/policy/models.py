@@ -46,7 +46,9 @@ def _tables(tables: Mapping[str, Table]) -> NameMap[Table]:
         raise refusal(
             "no_tables", "declares no table", hint="a table that is not declared does not exist for analysts"
         )
-    return checked(tables, "table", dots=False)
+    names = frozenset(map(fold, tables))
+    seen = {name: table.seen_among(names) for name, table in tables.items()}
+    return checked(seen, "table", dots=False)
 
 
 MIN_EPSILON = Fraction(1, 10**6)

@@ -10,6 +10,8 @@ from dpsql.policy.problem import Problem
 
 V = TypeVar("V")
 
+DEFAULT_SCHEMA = "main"
+"""The schema of tables that are named without one."""
 _UNSEEN = frozenset({"Cf", "Cn"})
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
@@ -89,7 +91,27 @@ def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
     if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
         return f"the name of a {kind} holds a character that SQL cannot"
     if "." in name and not dots:
-        return f"the name of a {kind} holds a dot: tables of the default schema only, by their simple name"
+        return _schema_problem(name, kind)
+    return None
+
+
+def table_parts(name: str) -> tuple[str, str]:
+    """The schema of a declared table, empty for the default one, and its name there.
+
+    >>> table_parts("emr.visits"), table_parts("visits")
+    (('emr', 'visits'), ('', 'visits'))
+    """
+    schema, _, table = name.rpartition(".")
+    return schema, table
+
+
+def _schema_problem(name: str, kind: str) -> str | None:
+    """The problem of a table's name with dots: a schema stands before one, and the default schema goes without."""
+    schema, *rest = name.split(".")
+    if kind != "table" or len(rest) != 1 or not schema.strip() or not rest[0].strip() or '"' in name:
+        return f"the name of a {kind} holds a dot: a table is called by its name, or <schema>.<name>"
+    if fold(schema) == DEFAULT_SCHEMA:
+        return f"{schema} is the schema of tables without one: a dot would make it another table, with a budget of its own"
     return None
 
 

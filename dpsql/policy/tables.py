@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
@@ -34,7 +35,7 @@ from dpsql.policy.fields import (
     Values,
     as_dict,
 )
-from dpsql.policy.names import NameMap, declared, name_problems
+from dpsql.policy.names import NameMap, declared, fold, name_problems
 from dpsql.policy.problem import refusal, refusals
 from dpsql.policy.table_check import table_problems
 
@@ -179,6 +180,8 @@ class Link(Model):
         description="The column it refers to, as <table>.<column>; for several columns a list of these, in their order."
     )
 
+    _in_schema: bool = PrivateAttr(default=False)
+
     @model_validator(mode="after")
     def _pairs_up(self) -> Link:
         if (self.column is None) == (self.columns is None):
@@ -193,7 +196,7 @@ class Link(Model):
     @property
     def table(self) -> str:
         """The referenced table, as written in the link."""
-        return self.references.partition(".")[0]
+        return self._parts[0]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -203,8 +206,36 @@ class Link(Model):
     @property
     def keys(self) -> tuple[str, ...]:
         """The referenced columns, as written in the link, in the order of `names`."""
-        key = self.references.partition(".")[2]
+        key = self._parts[1]
         return tuple(key[1:-1].split(", ")) if key.startswith("[") else (key,)
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """The referenced table and its columns: each may have a dot, of a schema or of a field."""
+        first, _, rest = self.references.partition(".")
+        if not self._in_schema:
+            return first, rest
+        halves = [name.partition(".") for name in rest.strip("[]").split(", ")]
+        keys = ", ".join(key for _, _, key in halves)
+        return f"{first}.{halves[0][0]}", f"[{keys}]" if rest.startswith("[") else keys
+
+    def seen_among(self, names: Collection[str]) -> Link:
+        """The link as it is among tables of these folded names: `emr.visits.id` is of the table `emr.visits`, if there is one.
+
+        Raises a refusal where it is of a field of the table `emr` as well.
+        """
+        first, _, rest = self.references.partition(".")
+        halves = [name.partition(".") for name in rest.strip("[]").split(", ")]
+        inner = {fold(table) for table, dot, _ in halves if dot}
+        named = {fold(f"{first}.{table}") for table in inner}
+        if len(inner) != 1 or not all(dot for _, dot, _ in halves) or not named <= set(names):
+            return self
+        if fold(first) in names:
+            words = f"{self.references} is of the table {first} or of {min(named)}"
+            raise refusal("bad_reference", words, hint="declare one of the two as a view of another name")
+        link = self.model_copy()
+        link._in_schema = True  # noqa: SLF001  (of its own class)
+        return link
 
     @model_serializer(mode="wrap")
     def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -276,6 +307,16 @@ class Table(Model):
     columns: Annotated[Mapping[str, Column], BeforeValidator(as_dict), AfterValidator(_columns), AS_DICT] = (
         Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
     )
+
+    def seen_among(self, names: Collection[str]) -> Table:
+        """The table with its links as `Link.seen_among` has them."""
+        link = None if self.link is None else self.link.seen_among(names)
+        links = tuple(item.seen_among(names) for item in self.links)
+        return (
+            self
+            if (link, links) == (self.link, self.links)
+            else self.model_copy(update={"link": link, "links": links})
+        )
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Table:

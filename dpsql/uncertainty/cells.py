@@ -19,7 +19,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.cut_off import allowance
+from dpsql.uncertainty.cut_off import allowance, allowances
 from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
@@ -113,12 +113,16 @@ def intervals_of(
     if item.rank is not None:
         return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
-    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    if plan.threshold is not None and plan.threshold.vector == block and not plan.decides(block, weights):
+    sources = [plan.source(statistic_of(plan.analysis, item, moment)) for moment in entry.moments]
+    if plan.threshold is not None and any(
+        plan.threshold.vector == block and not plan.decides(block, weights) for block, weights in sources
+    ):
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
     cells = [table.components[row] for row in rows]
     if not entry.ratio and plan.threshold is None:
         found = _linear_intervals(plan, item, cells, confidence)
+    elif entry.ratio and len({block for block, _ in sources}) > 1:
+        return [*_means_apart(plan, item, cells, len(table.rows), confidence)]
     else:
         found = [_interval(plan, item, each, confidence) for each in cells]
     below, above = allowance(plan, item, len(table.rows), confidence)
@@ -271,6 +275,31 @@ def _mean(
     first, last = laws.mean_interval(cells[0], cells[1], mechanism, confidence)
     start, width = lattice.low * lattice.step, lattice.width * lattice.step
     return float(max(low, start + first * width)), float(min(high, start + last * width))
+
+
+def _means_apart(
+    plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], groups: int, confidence: float
+) -> list[tuple[float, float]]:
+    """The intervals of a mean whose total and count are measured apart, with what the clamps of both cut off."""
+    index = plan.analysis.measure(item)
+    measure = None if index is None else plan.analysis.measures[index]
+    if measure is None or measure.lattice is None:
+        raise LookupError("a mean is of a measure with a lattice")
+    step = float(measure.lattice.step)
+    noises = []
+    for moment, unit in ((Moment.TOTAL, step), (Moment.COUNT, 1.0)):
+        vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
+        noises.append(laws.ScaledNoise(plan.vectors[vector].mechanism, weights, unit))
+    total, count = allowances(plan, item, groups, confidence)
+    (totals, parts), (counts, shares) = (
+        estimates(plan, item, moment, cells) for moment in (Moment.TOTAL, Moment.COUNT)
+    )
+    explained = laws.ratio_of_two(noises[0], noises[1], total, count[1], confidence)
+    low, high = map(float, measure.interval.ends)
+    return [
+        explained(quotient(above, parts), quotient(beside, shares), low, high)
+        for above, beside in zip(totals, counts, strict=True)
+    ]
 
 
 def _joint_mean(

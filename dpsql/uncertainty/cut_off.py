@@ -8,6 +8,7 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 from __future__ import annotations
 
 from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.lattice import Lattice
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.clamping import Clamp
@@ -23,19 +24,45 @@ MANY_GROUPS = 64
 def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
     """The allowance for an aggregate in each group of a release with this number of groups, in the value's own units.
 
-    What all units contribute beyond the clamp is divided among the groups. Means have none: a clamp on the rows of a unit
-    leaves each unit its mean.
+    What all units contribute beyond the clamp is divided among the groups. Means have none here: a clamp on the rows of a
+    unit leaves each unit its mean, and for a mean whose total and count are measured apart see `allowances`.
     """
-    clamp, moment = clamp_of(plan, item), AGGREGATES[item.function].moments[0]
-    if clamp is None or groups > MANY_GROUPS:
+    if AGGREGATES[item.function].ratio:
         return NOTHING
-    among = max(1, groups)
-    beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
+    return allowances(plan, item, groups, confidence)[0]
+
+
+def allowances(
+    plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float
+) -> tuple[Allowance, ...]:
+    """The allowance for each moment of an aggregate; nothing for those of a mean from one vector, and of quantiles."""
+    moments = AGGREGATES[item.function].moments
+    if item.rank is not None or not plan.clamps or groups > MANY_GROUPS:
+        return (NOTHING,) * len(moments)
+    places = [plan.source(statistic_of(plan.analysis, item, moment))[0] for moment in moments]
+    if len(moments) > 1 and len(set(places)) == 1:
+        return (NOTHING,) * len(moments)
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    if moment is not Moment.TOTAL or lattice is None:
-        return 0.0, beyond[1] / among
-    step = float(lattice.step) / among
+    found = []
+    for moment, place in zip(moments, places, strict=True):
+        clamp = plan.vectors[place].clamp
+        whole = (
+            NOTHING
+            if clamp is None
+            else _of_all(plan.clamps[clamp], lattice if moment is Moment.TOTAL else None, confidence)
+        )
+        below, above = whole
+        found.append((below / max(1, groups), above / max(1, groups)))
+    return tuple(found)
+
+
+def _of_all(clamp: Clamp, lattice: Lattice | None, confidence: float) -> Allowance:
+    """The allowance for all groups together: of rows, or of a total of values of a lattice."""
+    beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
+    if lattice is None:
+        return 0.0, beyond[1]
+    step = float(lattice.step)
     if clamp.total is not None:
         return beyond.get(-1, 0.0) * step, beyond.get(1, 0.0) * step
     return beyond[1] * max(0, -lattice.low) * step, beyond[1] * max(0, lattice.high) * step

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -95,6 +96,87 @@ def ratio_interval(
     if not plausible(centre):
         return -half, half
     return Fraction(_edge(plausible, centre, -bound)), Fraction(_edge(plausible, centre, bound))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledNoise:
+    """The noise of a weighted sum of components, each `unit` in the value's own units."""
+
+    mechanism: Mechanism
+    weights: tuple[Fraction, ...]
+    unit: float
+
+    @property
+    def std(self) -> float:
+        """The standard deviation, in the value's own units."""
+        return self.mechanism.std * math.hypot(*map(float, self.weights)) * self.unit
+
+    @property
+    def step(self) -> float:
+        """What the values of the noise are apart by, at most, in the value's own units."""
+        return max(abs(float(weight)) for weight in self.weights) * self.unit
+
+    @property
+    def laplace(self) -> bool:
+        """Whether the law of a Laplace variable of the same variance serves for it."""
+        found = self.mechanism
+        return not found.is_gaussian and sum(map(bool, self.weights)) == 1 and found.sum_bound(0.5) is None
+
+    def half_width(self, confidence: float) -> float:
+        """t such that the noise is at most t with this probability, in the value's own units."""
+        return half_width(self.mechanism, self.weights, confidence) * self.unit
+
+
+def ratio_of_two(
+    total: ScaledNoise, count: ScaledNoise, missing: tuple[float, float], uncounted: float, confidence: float
+) -> Callable[[float, float, float, float], tuple[float, float]]:
+    """All θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
+
+    The noises are independent. Besides, the total lacks up to `missing` below and above, and the count up to
+    `uncounted`, which clamps have cut off. The result is a function of the noisy total and count and the interval's ends.
+
+    Claim: it holds the ratio of total and count with probability `confidence`, if that ratio is in the interval and the
+    clamps have cut off no more than this.
+    Why: with cut parts A of the total and B of the count, the noisy total less θ times the noisy count is the noise
+    of the two, less A - θB, at the true ratio θ. So θ stays if the noise explains what no such A and B do. Where the two
+    laws differ in kind, the noise is bounded by the sum of two bounds, each at half of the probability to fail.
+    Source: Fieller 1954, "Some problems in interval estimation", section 4.
+    """
+    outside, steps = 1 - confidence, (total.step / 2, count.step / 2)
+    below, above = missing
+    if total.mechanism.is_gaussian and count.mechanism.is_gaussian:
+        z = _normal(confidence)
+
+        def explained(distance: float, theta: float) -> bool:
+            return distance <= z * math.hypot(total.std, theta * count.std)
+
+    elif total.laplace and count.laplace:
+        scales = total.std / math.sqrt(2), count.std / math.sqrt(2)
+
+        def explained(distance: float, theta: float) -> bool:
+            first, second = scales[0], theta * scales[1]
+            return distance <= 0 or _two_laplace(max(first, second), min(first, second), distance) >= outside
+
+    else:
+        halves = total.half_width(1 - outside / 2), count.half_width(1 - outside / 2)
+
+        def explained(distance: float, theta: float) -> bool:
+            return distance <= halves[0] + theta * halves[1]
+
+    def interval(noisy: float, rows: float, low: float, high: float) -> tuple[float, float]:
+        def plausible(theta: float) -> bool:
+            apart = noisy - theta * rows
+            least = -above + min(0.0, theta * uncounted)
+            most = below + max(0.0, theta * uncounted)
+            distance = max(apart - most, least - apart, 0.0)
+            return explained(max(0.0, distance - steps[0] - abs(theta) * steps[1]), abs(theta))
+
+        centre = min(high, max(low, noisy / rows)) if rows > 0 else low
+        if not plausible(centre):
+            return low, high
+        return _edge(plausible, centre, low), _edge(plausible, centre, high)
+
+    return interval
 
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:

@@ -42,7 +42,7 @@ from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.release import Components, ReleasedTable, noise
 from dpsql.result import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
-from dpsql.uncertainty.cut_off import allowance
+from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
@@ -63,8 +63,8 @@ _CHOICES = 4
 _CORNERS = 3
 
 Floats = NDArray[np.float64]
-Cut = Mapping[str, float]
-"""How much clamps have cut off of aggregates, by their names."""
+Cut = Mapping[tuple[str, int], float]
+"""How much clamps have cut off of the moments of aggregates, by their names and the indices of moments."""
 
 
 def simulated_intervals(
@@ -101,11 +101,11 @@ def simulated_values(
     moved: Floats,
     lowered: Floats | None = None,
     *,
-    cut: float = 0.0,
+    cut: Sequence[float] = (),
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
-    All but the first of each row are more by `cut`, which a clamp has cut off; a ratio is not.
+    In all but the first of each row, each moment is more by its `cut`, which a clamp has cut off.
 
     `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
     (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is less by `lowered`,
@@ -120,6 +120,9 @@ def simulated_values(
             moment - lowered * (shares @ of[_deciding(plan)])
             for moment, of in zip(moments, weights, strict=True)
         ]
+    for each, more in zip(moments, cut, strict=False):
+        if more:
+            each[:, 1:] += more
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -127,8 +130,6 @@ def simulated_values(
         low, high = (Interval() if index is None else plan.analysis.measures[index].interval).ends
         return np.clip(mean, float(low), float(high))
     (value,) = moments
-    if cut:
-        value[:, 1:] += cut
     return np.clip(np.floor(value + 0.5), -_WHOLE, _WHOLE) if item.type is Type.INTEGER else value
 
 
@@ -153,10 +154,14 @@ class _Rows:
         return found
 
     def _corners(self, confidence: float) -> Iterator[Cut]:
-        """The corners of what clamps may have cut off of each aggregate: all of few aggregates, else each alone and all."""
+        """The corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
         groups = len(self.table.rows)
-        allowed = {item.name: allowance(self.plan, item, groups, confidence) for item in self.aggregates}
-        allowed = {name: each for name, each in allowed.items() if any(each)}
+        allowed = {
+            (item.name, at): each
+            for item in self.aggregates
+            for at, each in enumerate(allowances(self.plan, item, groups, confidence))
+            if any(each)
+        }
         if not allowed:
             return
         if len(allowed) <= _CORNERS:
@@ -254,7 +259,12 @@ class _Rows:
         places = np.arange(count * draws)
         columns = {
             item.name: simulated_values(
-                self.plan, item, centres, moved, lowered, cut=cut.get(item.name, 0.0)
+                self.plan,
+                item,
+                centres,
+                moved,
+                lowered,
+                cut=[cut.get((item.name, at), 0.0) for at in range(len(AGGREGATES[item.function].moments))],
             ).ravel()
             for item in self.aggregates
         }

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.accounting.accountants import PureAccountant, ZcdpAccountant
-from dpsql.accounting.events import Gaussian, Pure
+from dpsql.accounting.events import BoundedRange, Gaussian, Pure
 from dpsql.accounting.spend import Spend
 from dpsql.errors import NotSupportedError, PolicyError
 
@@ -160,3 +160,12 @@ def test_extreme_budgets_have_a_limit(epsilon: Fraction, delta: Fraction) -> Non
     """At the ends of the range the limit is still found, and converts back to no more than ε."""
     limit = ZCDP.limit(epsilon, delta)
     assert ZCDP.epsilon_spent(limit, delta) <= epsilon * (1 + Fraction(1, 10**20)) + Fraction(1, 10**25)
+
+
+@pytest.mark.parametrize("epsilon", ["1/1000", "1", "4", "401/100", "79/10", "81/10", "30"])
+def test_a_choice_costs_the_lesser_of_its_two_bounds(epsilon: str) -> None:
+    """A bounded range costs no more than a pure release, nor than an eighth of its square, and no less than both."""
+    loss = Fraction(epsilon)
+    square = ZCDP.cost(Gaussian(loss * loss / 8))
+    pure = ZCDP.cost(Pure(loss))
+    assert ZCDP.cost(BoundedRange(loss)).loss == min(square.loss, pure.loss)

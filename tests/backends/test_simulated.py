@@ -136,13 +136,20 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
     with duckdb.connect(str(path)) as owners:
         owners.execute("CREATE TABLE t AS SELECT 1 AS who, 'secret' AS free, 5 AS n")
         owners.execute("CREATE TABLE rates AS SELECT 9 AS rate")
+        owners.execute("CREATE SCHEMA hr")
+        owners.execute("CREATE TABLE hr.grades AS SELECT 4 AS grade")
         owners.execute("CREATE VIEW seen AS SELECT free FROM t")
-    tables = {"rates": {"public": True}, "seen": {"public": True}}
+    tables = {
+        "rates": {"public": True},
+        "hr.grades": {"public": True},
+        "hr.gone": {"public": True},
+        "seen": {"public": True},
+    }
     private = {"unit": "who", "rows_per_unit": 3, "columns": {"free": {"type": "varchar"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables | {"t": private}}, strict=False)
     with duckdb.connect() as made:
-        assert fill(made, rules, Size(20, 40), path) == ("seen",)
-        assert made.sql("FROM rates").fetchall() == [(9,)]
+        assert fill(made, rules, Size(20, 40), path) == ("hr.gone", "seen")
+        assert made.sql("FROM rates, hr.grades").fetchall() == [(9, 4)]
         assert made.sql("SELECT COUNT(*) FROM t WHERE free = 'secret'").fetchall() == [(0,)]
 
 

@@ -70,3 +70,15 @@ def test_toss_takes_one_word() -> None:
     assert abs(heads / 2000 - float(reference(coin, 0))) < 0.06
     assert not coin.toss(ScriptedEntropy([last]))
     assert coin.toss(ScriptedEntropy([0]))
+
+
+@pytest.mark.parametrize("as_odds", [False, True])
+def test_a_float_decides_no_threshold_that_is_near(as_odds: bool) -> None:
+    """Just above and just below a whole number of 65,536ths the thresholds differ, whatever a float rounds."""
+    with localcontext(prec=60):
+        for digits in range(1, 2 ** (16 - as_odds), 997):
+            p = Decimal(digits) / 2**16
+            exponent = Fraction((1 / p - 1 if as_odds else 1 / p).ln())
+            hair = Fraction(1, 10**40)
+            assert Coin(exponent - hair, as_odds).threshold(16) == digits
+            assert Coin(exponent + hair, as_odds).threshold(16) == digits - 1

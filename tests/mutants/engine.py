@@ -258,12 +258,15 @@ FAULTS = (
         "empty-groups-not-noised",
         "dpsql.release:_noisy_components",
         """
-        [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
+        [
+            value + draw
+            for value, draw in zip(component.exact_series(groups.moments), draws[at::width], strict=True)
+        ]
         """,
         """
         [
             value + draw * any(group.moments.values())
-            for value, draw, group in zip(component.exact_series(exact), draws[at::width], groups, strict=True)
+            for value, draw, group in zip(component.exact_series(groups.moments), draws[at::width], groups, strict=True)
         ]
         """,
         "a zero says that nobody is there",
@@ -288,7 +291,7 @@ FAULTS = (
     Fault(
         "threshold-not-applied",
         "dpsql.release:_selected_and_noisy",
-        "_is_selected(decided, _units(plan, group), count)",
+        "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
@@ -303,9 +306,9 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_units",
-        "group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
-        "group.moments[ROWS]",
+        "dpsql.release:_Groups.units",
+        "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
+        "self.moments[ROWS]",
         "a few units with many rows are enough",
         "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
     ),
@@ -465,21 +468,21 @@ FAULTS = (
         "dpsql.backends.duckdb",
         '''
         """
-            SELECT table_name, column_name, data_type FROM duckdb_columns()
-            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+              AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
             -- A name that two databases have is left out: which of them it means could change.
-            QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
-            ORDER BY table_name, column_index
+            QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(schema_name), lower(table_name)) = 1
+            ORDER BY schema_name <> 'main', schema_name, table_name, column_index
         """
         ''',
         '''
         """
-            SELECT table_name, column_name, data_type FROM duckdb_columns()
-            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+              AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
             -- A name that two databases have is left out: which of them it means could change.
-            ORDER BY table_name, column_index
+            ORDER BY schema_name <> 'main', schema_name, table_name, column_index
         """
         ''',
         "another table of the same name is read than was checked",

@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "bounded-range-too-cheap",
-        "dpsql.accounting.accountants.zcdp:ZcdpAccountant.cost",
+        "dpsql.accounting.accountants.zcdp:_of_range",
         "epsilon * epsilon / 8",
         "epsilon * epsilon / 16",
         "choices are charged half of what they lose",
@@ -158,6 +158,14 @@ FAULTS = (
         "proposals[_accepted(proposals, variance, scale, entropy) | True]",
         "Gaussian noise is geometric",
         "tests/statistical/test_samplers.py::test_gaussian_law[10]",
+    ),
+    Fault(
+        "thresholds-by-float",
+        "dpsql.mechanisms.coin:_threshold_float",
+        "_MARGIN * 2.0**bits < rest < 1 - _MARGIN * 2.0**bits",
+        "rest < 1",
+        "rounding decides the law of the noise",
+        "tests/mechanisms/test_coin.py::test_a_float_decides_no_threshold_that_is_near",
     ),
     Fault(
         "acceptance-by-float",

@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "ends-where-the-value-is",
-        "dpsql.planning.quantiles:QuantileSelection.offset",
+        "dpsql.planning.quantiles:QuantileSelection.offsets",
         "self.reach",
         "self.shift",
         "an end lies on the wrong side of its value as often as not",

@@ -8,6 +8,7 @@ _BROKEN = "tests/attacks/test_a29_broken_text_of_owners.py"
 _VIEWS = "tests/attacks/test_a30_public_views.py"
 _IDS = "tests/attacks/test_a39_ids_beyond_their_type.py"
 _SETTINGS = "tests/backends/test_settings.py"
+_LOOKUPS = "tests/engine/test_lookups.py"
 
 FAULTS = (
     Fault(
@@ -73,6 +74,22 @@ FAULTS = (
         "pass",
         "a setting is changed while the connection is open",
         f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+    ),
+    Fault(
+        "look-ups-of-an-owner-kept",
+        "dpsql.backends.duckdb:DuckDBBackend.unchanging",
+        "not self._owned or self._path is None or self._path == MEMORY_PATH or self._files",
+        "False",
+        "an owner adds rows to a public table, and a unit has more rows than its noise is for",
+        f"{_LOOKUPS}::test_an_owner_may_change_what_is_looked_up",
+    ),
+    Fault(
+        "look-ups-of-a-clock-kept",
+        "dpsql.backends.duckdb:DuckDBBackend.unchanging",
+        "return not computed",
+        "return True",
+        "a view of the last days has more rows to a key than when it was first looked up",
+        f"{_LOOKUPS}::test_what_may_read_the_clock_is_looked_up_again",
     ),
     Fault(
         "charged-without-being-bound",

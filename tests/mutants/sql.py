@@ -6,6 +6,84 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "left-out-columns-stay",
+        "dpsql.sql.lower.stars:star_columns",
+        "fold(name) not in out",
+        "name not in columns",
+        "what EXCLUDE leaves out is there",
+        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A column that EXCLUDE has left out]",
+    ),
+    Fault(
+        "chain-from-the-right",
+        "dpsql.sql.lower.derived:set_operation",
+        "put_together(context, operation, _kind(context, operation), found, right, alias=above)",
+        "put_together(context, operation, _kind(context, operation), right, found, alias=above)",
+        "a chain of set operations is not taken from left to right",
+        "tests/sql/test_spellings.py::test_a_chain_is_taken_from_left_to_right",
+    ),
+    Fault(
+        "any-of-a-list-is-none-of-it",
+        "dpsql.sql.lower.members:member_of",
+        "exp.Not(this=found) if type(node) is exp.NEQ else found",
+        "exp.Not(this=found) if type(node) is exp.EQ else found",
+        "x = ANY ([1, 2]) is x <> ALL ([1, 2])",
+        "tests/sql/test_fixtures.py::test_meaning[spellings: ANY of a list]",
+    ),
+    Fault(
+        "ties-cut-by-fetch",
+        "dpsql.sql.read.dialect:Parser._parse_limit",
+        'options.args.get("percent") or options.args.get("with_ties")',
+        'options.args.get("percent")',
+        "a clause that means more rows is answered with fewer",
+        "tests/sql/test_fixtures.py::test_refusal[refused_form: FETCH with ties]",
+    ),
+    Fault(
+        "one-row-decides",
+        "dpsql.sql.lower.aggregates.truth",
+        """
+        refuses(
+            "exact_only",
+            "one row would decide {name}, which no noise hides",
+            "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
+        )
+        """,
+        'lambda over, node: over.released(node, "max", one_argument(over, node, "BOOL_OR(x)"))',
+        "BOOL_OR is released of rows of all units",
+        "tests/sql/test_fixtures.py::test_refusal[refused_meaning: BOOL_OR across units]",
+    ),
+    Fault(
+        "schema-ignored",
+        "dpsql.sql.lower.table_names:table_of",
+        'catalog.find(f"{schema}.{name}" if schema else name)',
+        "catalog.find(name)",
+        "another schema's table is read and charged",
+        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+    ),
+    Fault(
+        "schema-of-a-column-ignored",
+        "dpsql.sql.lower.scope:Scope.holds",
+        "schema is None or relation is None",
+        "schema is None or schema or relation is None",
+        "a column of a table that is not read passes for one that is",
+        "tests/sql/test_schemas.py::test_columns_are_named_with_their_schema",
+    ),
+    Fault(
+        "dot-in-quotes-is-a-schema",
+        "dpsql.sql.lower.table_names:table_of",
+        'None if "." in name else catalog.find(f"{schema}.{name}" if schema else name)',
+        'catalog.find(f"{schema}.{name}" if schema else name)',
+        "a name in quotes means a table that DuckDB would not take",
+        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+    ),
+    Fault(
+        "default-schema-declared",
+        "dpsql.policy.names:_schema_problem",
+        "fold(schema) == DEFAULT_SCHEMA",
+        "not schema",
+        "one table has two names, and two budgets",
+        "tests/sql/test_schemas.py::test_a_table_has_one_name_in_a_policy",
+    ),
+    Fault(
         "second-statement-dropped",
         "dpsql.sql.read.parse:_tree",
         """

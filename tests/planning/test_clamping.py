@@ -20,6 +20,7 @@ from statistical.chance import largest_share, least_share
 import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
+from dpsql.analysis.lattice import Lattice
 from dpsql.connection import Connection
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.errors import VerificationError
@@ -28,9 +29,11 @@ from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.clamping import OCTAVES, Amount, Clamp, grid
+from dpsql.planning.layouts import favours_apart
 from dpsql.planning.learning_rule import FORMER, LEARNING
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
+from dpsql.planning.statistics import complementary_vector
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.sql.emit.clamp_histograms import _interval_index
@@ -97,7 +100,7 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
     """As whole numbers, none of them zero."""
-    for power in {rule.exponent for rule in (LEARNING, FORMER)} | {FORMER.pure_exponent}:
+    for power in {of for rule in (LEARNING, FORMER) for of in (rule.exponent, rule.pure_exponent)}:
         clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
             assert weight >= 1
@@ -206,9 +209,12 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         ({"rows": 8}, "SELECT k, COUNT(*) FROM t GROUP BY k", 0),
         ({"rows": 8}, "SELECT k, COUNT(*) FROM t WHERE y > 3 GROUP BY k", 1),
         ({"rows": 8}, "SELECT COUNT(*) FROM t JOIN (SELECT DISTINCT u, y FROM t) AS d ON t.u = d.u", 1),
-        ({"rows": 7}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 0),
-        ({"rows": 8}, "SELECT AVG(y) FROM t", 0),
-        ({"rows": 8}, "SELECT AVG(y) FROM t WHERE y > 3", 1),
+        ({"rows": 4}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 0),
+        ({"rows": 7}, "SELECT COUNT(*), AVG(w) FROM t WHERE y > 3", 0),
+        ({"rows": 7}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 1),
+        ({"rows": 8}, "SELECT AVG(y) FROM t", 1),
+        ({"rows": 8}, "SELECT AVG(w) FROM t WHERE y > 3", 1),
+        ({"rows": 8}, "SELECT AVG(y) FROM t WHERE y > 3", 2),
         ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 2),
         ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t WHERE y > 3", 3),
         ({"rows": 40}, "SELECT COUNT(DISTINCT u), COUNT(DISTINCT y) FROM t", 0),
@@ -391,6 +397,40 @@ def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) ->
     assert simulated
     assert several - simulated[0] == pytest.approx(noise, rel=0.2)
     assert simulated[1] - several == pytest.approx(above, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "apart"),
+    [
+        ((-120, 1440), True),
+        ((0, 5000), True),
+        ((1, 900), True),
+        ((0, 10), False),
+        ((1900, 2013), False),
+        ((-10_000, 10_000), True),
+    ],
+)
+def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
+    bounds: tuple[int, int], *, apart: bool
+) -> None:
+    """Not where an offset is most of the values, and not of few whole numbers."""
+    assert favours_apart(Lattice(0, *bounds)) is apart
+
+
+def test_two_clamps_on_one_total_are_refused() -> None:
+    """A vector that reads a total by the clamp on rows, beside a clamp on this total."""
+    plan = planned("SELECT k, AVG(y) FROM t WHERE y > 3 GROUP BY k")
+    place = next(at for at, measured in enumerate(plan.vectors) if measured.vector.name == "count of x0")
+    measured = plan.vectors[place]
+    lattice = plan.analysis.measures[0].lattice
+    assert lattice
+    partition = complementary_vector(0, lattice, with_rows=False)
+    wrong = dataclasses.replace(measured, vector=partition).with_clamp(
+        plan.clamps[measured.clamp or 0], plan.analysis
+    )
+    vectors = (*plan.vectors[:place], wrong, *plan.vectors[place + 1 :])
+    with pytest.raises(VerificationError, match="two clamps"):
+        verify(dataclasses.replace(plan, vectors=vectors))
 
 
 def test_an_allowance_is_divided_among_few_groups() -> None:

@@ -17,7 +17,7 @@ from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamp_histogram import choose_clamps, clamped_moments
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, GroupRows, Keys, ReleasedTable, _groups, _Staged
+from dpsql.release import Components, Keys, ReadGroups, ReleasedTable, _groups, _Staged
 from dpsql.sql.emit.statement import Statement
 
 Place = tuple[int, int, Keys, int]
@@ -148,7 +148,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
     def in_stages(
         plan: MeasurementPlan,
         histograms: Exact,
-        read: Callable[[MeasurementPlan], GroupRows],
+        read: ReadGroups,
         entropy: Entropy,
     ) -> ReleasedTable:
         number, source = len(measurements), _Staged.of(plan, histograms, read)

@@ -81,8 +81,8 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
     (release,) = prepared.releases
     (ranked,) = release.plan.quantiles
     assert bool(ranked.interval_end) == bool(end)
-    groups = _groups(
-        release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
+    groups = list(
+        _groups(release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal())
     )
     assert [group.keys for group in groups] == [("A",), ("B",), (None,)]
     for group in groups[:2]:

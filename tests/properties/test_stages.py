@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -12,22 +12,24 @@ from typing import Any
 import duckdb
 import pytest
 from properties.test_clamps import CASES, ROWS_OF_A_UNIT, Case, learning, points
-from properties.worlds import KEYS, Database, I, Row, World, X, policy
+from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
 import dpsql
 from dpsql.engine.pipeline import PreparedRelease
-from dpsql.errors import BackendError
+from dpsql.errors import BackendError, InternalError
 from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, units_beyond
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import GroupRows, _groups, _Staged, release, release_in_stages
+from dpsql.release import GroupRows, Keys, _groups, _Selected, _Staged, release, release_in_stages
 from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
 from tests.entropy import SeededEntropy
 
 GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
+SECRET = Case("SELECT s, i, SUM(x), COUNT(*) FROM t WHERE u > 0 GROUP BY s, i", {"domain": False})
 MORE = [
     Case("SELECT k, SUM(x), COUNT(DISTINCT i), COUNT(*) FROM t WHERE u > 0 GROUP BY k"),
     Case("SELECT k, i, COUNT(*), MEDIAN(x), SUM(x) FROM t WHERE u > 0 GROUP BY k, i", {"domain": False}),
     Case("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k", {"min_frequency": 3}),
+    SECRET,
 ]
 LEFT = "SELECT table_name FROM duckdb_tables() WHERE temporary"
 
@@ -61,7 +63,9 @@ def test_they_give_what_the_one_statement_gives(case: Case) -> None:
         world.hold(rows)
         whole = _groups(plan, part.statement, engine.run(part.statement.sql).reveal())
         with engine.staged(stages_of(part).tables):
-            staged = _Staged.of(plan, engine.run(stages_of(part).histograms), lambda _: pytest.fail("unread"))
+            staged = _Staged.of(
+                plan, engine.run(stages_of(part).histograms), lambda *_: pytest.fail("unread")
+            )
             for place, target in enumerate(clamp_targets(plan.clamps)):
                 clamp = plan.clamps[target.clamp]
                 first = [one.clamp for one in clamp_targets(plan.clamps)].index(target.clamp)
@@ -86,8 +90,8 @@ def test_the_same_noise_gives_the_same_table(case: Case) -> None:
     prepared, plan = learning(world, case.sql, case.scope)
     part, engine = prepared.only, world.engine.backend
 
-    def read(chosen: MeasurementPlan) -> GroupRows:
-        sums = part.sums(chosen)
+    def read(chosen: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
+        sums = part.sums(chosen, selected)
         return sums, engine.run(sums.sql)
 
     for seed, rows in enumerate(databases(case.sql)):
@@ -98,6 +102,61 @@ def test_the_same_noise_gives_the_same_table(case: Case) -> None:
             table = release_in_stages(plan, histograms, read, SeededEntropy(seed))
         assert table == whole
         assert table.plan.clamps == whole.plan.clamps
+
+
+TEXTS = [None, "", "NULL", "a,b", '"', "\\", '\\"', "it's", "[x]", " y ", "\n", "é☃"]
+
+
+def secret_groups(asked: Case) -> tuple[World, PreparedRelease, MeasurementPlan]:
+    """A database with groups of such texts and of NULL, and a query of them whose clamps are chosen."""
+    world = World(policy(rows=ROWS_OF_A_UNIT, **asked.rules))
+    prepared, plan = learning(world, asked.sql, asked.scope)
+    chosen = [replace(each, chosen=(1,) * len(each.sides)) for each in plan.clamps]
+    escaped = (text and text.replace("'", "''") for text in TEXTS)
+    each = enumerate(itertools.product(escaped, (1, None)), start=1)
+    world.hold(tuple(DEFAULT._replace(u=unit, s=text, i=number) for unit, (text, number) in each))
+    return world, prepared.only, replace(plan, clamps=tuple(chosen))
+
+
+def test_the_selected_groups_are_read_alone() -> None:
+    """Whatever their keys are: the same rows as among all groups, and no others; of no selected group none."""
+    world, part, plan = secret_groups(SECRET)
+    engine, dice = world.engine.backend, random.Random(1)
+    with engine.staged(stages_of(part).tables):
+        whole = engine.run(part.sums(plan).sql).reveal()
+        assert len(whole) == 2 * len(TEXTS)
+        for number in (0, 1, 7, len(whole)):
+            rows = [whole[place] for place in sorted(dice.sample(range(len(whole)), number))]
+            sums = part.sums(plan, [row[:2] for row in rows])
+            assert engine.run(sums.sql).reveal() == rows
+
+
+@pytest.mark.parametrize("more", ["COUNT(DISTINCT i)", "MEDIAN(x)"])
+def test_what_else_is_read_has_all_groups(more: str) -> None:
+    """Distinct values and quantiles are of groups of their own, so all are read."""
+    case = replace(SECRET, sql=SECRET.sql.replace("COUNT(*)", f"COUNT(*), {more}"))
+    world, part, plan = secret_groups(case)
+    with world.engine.backend.staged(stages_of(part).tables):
+        whole = world.engine.backend.run(part.sums(plan).sql).reveal()
+        found = world.engine.backend.run(part.sums(plan, [whole[0][:2]]).sql).reveal()
+    assert [row[:2] for row in found] == [row[:2] for row in whole]
+
+
+def test_other_groups_than_the_selected_ones_are_refused() -> None:
+    """A statement that does not find a selected group gives no sums."""
+    world, part, plan = secret_groups(SECRET)
+    engine = world.engine.backend
+
+    def read(chosen: MeasurementPlan, _: Sequence[Keys] | None = None) -> GroupRows:
+        sums = part.sums(chosen)
+        return sums, engine.run(sums.sql)
+
+    with engine.staged(stages_of(part).tables):
+        staged = _Staged.of(plan, engine.run(stages_of(part).histograms), read)
+        found = staged.groups(plan)
+        assert staged.groups(plan, _Selected([2], [found.keys[2]])).keys == [found.keys[2]]
+        with pytest.raises(InternalError):
+            staged.groups(plan, _Selected([2], [("other", 1)]))
 
 
 ASKED = "SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k"

@@ -33,13 +33,13 @@ def test_overhead_prints_a_ratio_for_every_case() -> None:
         assert cells[3] == target
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for cell in cells if cell != target)
     assert any("import dpsql" in line for line in lines)
-    assert sum("text to SQL" in line for line in lines) == 7
+    assert sum("text to SQL" in line for line in lines) == 8
 
 
 def test_latency_prints_each_request_beside_duckdb() -> None:
     """`python -m benchmarks.latency` prints a line for each query and kind of request, with a ratio."""
     lines = _printed("benchmarks.latency", "--rows", "100", "--rounds", "1")
-    for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter"):
+    for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter", "other text"):
         cells = [_cells(line) for line in lines if kind in map(str.strip, re.split("[│|]", line))]
         assert len(cells) == 5, kind
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for row in cells for cell in row[2:])

@@ -72,9 +72,9 @@ def test_every_sentence_is_answered_or_refused_for_its_meaning(connection: Conne
 
 def test_sentences_are_of_many_kinds(connection: Connection) -> None:
     """The sentences of the test above are worth their name: some are answered, few are alike."""
-    queries = {sentence(seed) for seed in range(1000)}
+    queries = {sentence(seed) for seed in range(1500)}
     verdicts = Counter(verdict(connection, query) for query in queries)
-    assert len(queries) > 850
+    assert len(queries) > 1275
     assert verdicts[None] >= 10
     assert len(verdicts) >= 10
     words = Counter(word.upper() for query in queries for word in set(query.split()))

@@ -83,6 +83,28 @@ def test_the_policy_s_tables_and_columns_are_shown_and_no_others(catalogue: Cata
     assert asked(catalogue, "SELECT relname FROM pg_class WHERE relname = 'secrets'") == []
 
 
+def test_tables_are_shown_in_their_schemas() -> None:
+    """The default schema is public; two tables of one name are told apart by theirs."""
+    database = duckdb.connect()
+    database.execute(
+        "CREATE SCHEMA emr; CREATE TABLE emr.visits (id INTEGER); CREATE TABLE visits (id INTEGER)"
+    )
+    column = {"type": "integer"}
+    tables = {name: {"public": True, "columns": {"id": column}} for name in ("emr.visits", "visits")}
+    policy = clinic.POLICY | {"tables": tables | {"public.x": {"public": True, "columns": {"id": column}}}}
+    database.execute("CREATE SCHEMA public; CREATE TABLE public.x (id INTEGER)")
+    with dpsql.connect(database, policy=policy, ledger=":memory:") as connection:
+        made = Catalogue(load(policy), connection.engine.catalog, 5.0)
+    found = "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid >= 16384"
+    expected = [("emr", "visits"), ("public", "visits"), ("public", "x")]
+    assert sorted(asked(made, found)) == expected
+    assert sorted(asked(made, "SELECT table_schema, table_name FROM information_schema.tables")) == expected
+    assert sorted(asked(made, "SELECT schema_name FROM information_schema.schemata")) == [
+        ("emr",), ("information_schema",), ("pg_catalog",), ("public",)
+    ]  # fmt: skip
+    made.close()
+
+
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
 def test_the_answers_do_not_depend_on_the_data(
     catalogue: Catalogue, emptied: Catalogue, text: str, values: list[Any]

@@ -127,7 +127,7 @@ def test_it_takes_filter(connection: Connection, entry: AggregateCall) -> None:
         assert verdict(connection, query) == "aggregate"
         return
     (form, *_) = entry.forms
-    first = form.sample.partition("}")[0] + "}"
+    first = form.sample.removesuffix(")").partition(",")[0]
     chosen = form.sample.replace(first, f"(CASE WHEN age > 30 THEN {first[1:]} END", 1)
     written = f"{form.names[0]}{chosen}".format(x="GREATEST(cost, 1)", y="age", k="plan")
     there = prepare(connection, _PLACES[place].format(written))

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.sql.lower.derived import MAX_CHAIN
 from dpsql.sql.lower.scope import MAX_DERIVED_DEPTH
 from dpsql.sql.read.parse import MAX_DEPTH, MAX_NESTING, ROOM
 
@@ -65,8 +66,9 @@ CHAINED = {
     "texts": ("SELECT COUNT(*) FROM visits WHERE note{} = 'a'", " || 'a'", MAX_DEPTH - 10),
     "casts": ("SELECT SUM(age{}) FROM visits", "::INT", MAX_DEPTH - 10),
     "sums of releases": ("SELECT COUNT(*){} FROM visits", " + COUNT(*)", MAX_DEPTH - 10),
-    "UNION": ("SELECT COUNT(*) FROM visits{}", " UNION ALL SELECT COUNT(*) FROM visits", 12),
-    "rows of UNION": ("SELECT COUNT(*) FROM (SELECT age FROM visits{}) AS t", " UNION ALL SELECT age FROM visits", 12),
+    "UNION": ("SELECT COUNT(*) FROM visits{}", " UNION ALL SELECT COUNT(*) FROM visits", MAX_CHAIN),
+    "rows of UNION": ("SELECT COUNT(*) FROM (SELECT age FROM visits{}) AS t", " UNION ALL SELECT age FROM visits", MAX_CHAIN),
+    "INTERSECT": ("SELECT COUNT(*) FROM (SELECT age FROM visits{}) AS t", " INTERSECT SELECT age FROM visits", MAX_CHAIN),
     "signs": ("SELECT SUM({}age) FROM visits", "- ", MAX_DEPTH - 10),
     "comparisons": ("SELECT COUNT(*) FROM visits WHERE TRUE{}", " = TRUE", MAX_DEPTH - 10),
     "cross joins": ("SELECT COUNT(*) FROM visits{}", " CROSS JOIN (SELECT 1) AS t", 12),

@@ -15,6 +15,7 @@ from dpsql.accounting.numerics.rigorous import decimal_down, exp_minus_down, ln_
 from dpsql.accounting.spend import Spend, units_down, units_up
 
 _SEARCH = Context(prec=50)
+_SMALL = 4
 _SEARCH_STEPS = 80  # halvings: the optimum is flat, so half of the digits are enough
 
 
@@ -61,7 +62,7 @@ class ZcdpAccountant:
             case Pure(epsilon):
                 return Spend(units_up(_of_pure(epsilon)), 0)
             case BoundedRange(epsilon):
-                return Spend(units_up(min(_of_pure(epsilon), epsilon * epsilon / 8)), 0)
+                return Spend(units_up(_of_range(epsilon)), 0)
             case Gaussian(rho):
                 return Spend(units_up(rho), 0)
             case Selection(delta):
@@ -92,6 +93,15 @@ def _of_pure(epsilon: Fraction) -> Fraction:
     """ε·tanh(ε/2), rounded up."""
     power = exp_minus_down(epsilon)
     return epsilon * (1 - power) / (1 + power)
+
+
+def _of_range(epsilon: Fraction) -> Fraction:
+    """The lesser of ε·tanh(ε/2), rounded up, and ε²/8.
+
+    Up to ε = 4 it is the second: tanh is concave above 0, so tanh(ε/2) >= ε/4·tanh(2) > ε/8.
+    """
+    square = epsilon * epsilon / 8
+    return square if epsilon <= _SMALL else min(_of_pure(epsilon), square)
 
 
 # Below, x = α−1 > 0. For each x, ρ-zCDP implies (ε, δ)-DP with

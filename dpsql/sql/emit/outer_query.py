@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dpsql.backends.quoting import table_name
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
@@ -161,7 +162,7 @@ def unchanged(outer: OuterQuery) -> tuple[int, ...] | None:
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
     """The query of a public table's columns, cleaned, in this order."""
     items = ", ".join(f"{clean(column)} AS {identifier(column.name)}" for column in columns)
-    return f"SELECT {items or '1'} FROM {identifier(table)}"
+    return f"SELECT {items or '1'} FROM {table_name(table)}"
 
 
 def emit_outer_query(

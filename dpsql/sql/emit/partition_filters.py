@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dpsql.backends.quoting import table_name
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.sql.emit.sanitized_columns import clean, unit_id
-from dpsql.sql.emit.scalars import constant, identifier
+from dpsql.sql.emit.scalars import constant
 
 
 def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
@@ -30,7 +31,7 @@ def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     ):
         filters = [item for item in scan.partition_filters if item.source == partition_source]
         conditions = (text for item in filters for text in (_constant(item), f"BOOL_AND({_inside(item)})"))
-        yield f"{unit} IN ({_units(unit_id(partition_source.unit), identifier(partition_source.table), conditions)})"
+        yield f"{unit} IN ({_units(unit_id(partition_source.unit), table_name(partition_source.table), conditions)})"
 
 
 def _units(unit: str, source: str, conditions: Iterable[str]) -> str:

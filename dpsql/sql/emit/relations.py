@@ -15,6 +15,7 @@ from typing import Protocol
 
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.backends.quoting import table_name
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Filter,
@@ -205,7 +206,7 @@ class _Block:
             case PublicSubquery():
                 body = _pending(source) if self.above is None else self.above.answer(source)
             case Values():
-                body = _values(source)
+                body = constant_rows(source)
         return f"({body}) AS {identifier(source.alias)}"
 
     def _scan(self, scan: Scan) -> str:
@@ -283,8 +284,8 @@ class _Block:
         return self._derived(side, side.columns, _named(items, operation.columns), units=units)
 
 
-def _values(source: Values) -> str:
-    """Rows of constants; of no row at all, no row."""
+def constant_rows(source: Values) -> str:
+    """The query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
     if len(source.rows) > _FEW:
         lists = (
@@ -302,16 +303,23 @@ def _values(source: Values) -> str:
 
 
 def _list(values: Sequence[Value], kind: Type) -> str:
-    """The values of a column as a list, numbers as one text: the engine plans each constant for itself."""
-    if kind in (Type.INTEGER, Type.DOUBLE):
-        numbers = ", ".join("NULL" if value is None else repr(value) for value in values)
-        return f"CAST('[{numbers}]' AS {kind.value}[])"
+    """The values of a column as a list, numbers and texts as one text: the engine plans each constant for itself."""
+    if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR):
+        written = _quoted if kind is Type.VARCHAR else repr
+        listed = ", ".join("NULL" if value is None else written(value) for value in values)
+        return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
+
+
+def _quoted(value: Value) -> str:
+    """A text as an element of a list that is written as one text."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def _pending(source: PublicSubquery) -> str:
     """In place of rows that are answered before the text is sent: until then it is only looked at."""
-    return f"{_values(Values((), source.alias, source.columns))} /* released before */"
+    return f"{constant_rows(Values((), source.alias, source.columns))} /* released before */"
 
 
 def _table(scan: Scan) -> str:
@@ -321,7 +329,7 @@ def _table(scan: Scan) -> str:
     Why: a list is cut to its first elements before it is unnested; the other columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = identifier(scan.table)
+    text = table_name(scan.table)
     for item in scan.unnested:
         cut = f"list_slice({path(item.stored)}, 1, {item.most})"
         text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
@@ -330,7 +338,7 @@ def _table(scan: Scan) -> str:
 
 def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up."""
-    link, table = scan.unit.link, table or identifier(scan.table)
+    link, table = scan.unit.link, table or table_name(scan.table)
     if link is not None:
         on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
         return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"

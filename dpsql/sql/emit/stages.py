@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.analysis.analyse import Analysis
+from dpsql.plan.nodes import Values
 from dpsql.planning.clamp_histogram import ClampTarget, clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
@@ -25,10 +26,15 @@ from dpsql.sql.emit.clamp_histograms import (
     interval_of,
     total_name,
 )
+from dpsql.sql.emit.relations import constant_rows
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
 with its contributions to all its groups."""
+
+
+SELECTED = '"#selected"'
+"""The keys of the selected groups, which are released: so the statement depends on released values alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,16 @@ def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int
 
 
 def clamped_groups(
-    analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], totals: Sequence[str]
+    analysis: Analysis,
+    keys: Sequence[str],
+    clamps: Sequence[Clamp],
+    totals: Sequence[str],
+    selected: Values | None = None,
 ) -> str:
     """The query of the groups: their keys, these totals, and for each target a histogram of two intervals.
 
-    These are all contributions up to the chosen point, and all beyond; of a clamp that is not chosen there is none.
+    These are all contributions up to the chosen point, and all beyond; of a clamp that is not chosen there is none. With
+    `selected`, only the groups with these keys are read.
     """
     items = [*keys, *totals]
     for index, target in enumerate(clamp_targets(clamps)):
@@ -94,6 +105,9 @@ def clamped_groups(
         items.append(f"{_two_intervals(analysis, clamp, target) if clamp.chosen else 'NULL'} AS s{index}")
     across = any(clamp.across_groups and clamp.chosen for clamp in clamps)
     source = f"{PAIRS} JOIN {UNITS} USING (u)" if across else PAIRS
+    if selected is not None:
+        on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
+        source = f"{source}\nSEMI JOIN ({constant_rows(selected)}) AS {SELECTED} ON {on}"
     return f"SELECT {', '.join(items)}\nFROM {source}\nGROUP BY {', '.join(keys)}"
 
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.plan.expr import Column, Facts
+from dpsql.plan.nodes import Values
+from dpsql.plan.types import Type, Value
 from dpsql.planning.clamp_histogram import clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
@@ -22,7 +25,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.stages import Stages, clamped_groups, stages
+from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
@@ -83,16 +86,38 @@ def emit(
 
 
 def emit_sums(
-    analysis: Analysis, quantiles: Sequence[QuantileSelection] = (), clamps: Sequence[Clamp] = ()
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection] = (),
+    clamps: Sequence[Clamp] = (),
+    selected: Sequence[tuple[Value, ...]] | None = None,
 ) -> Statement:
-    """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them."""
+    """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
+
+    With `selected`, only the groups with these keys: see `reads_selected`.
+    """
     keys = [key.name for key in analysis.release.keys]
     totals = [
         "COUNT(*) AS units",
         "SUM(m) AS n",
         *(f"SUM({name}) AS {name}" for name in _sum_names(analysis)),
     ]
-    return _finished(analysis, keys, clamped_groups(analysis, keys, clamps, totals), quantiles, clamps)
+    values = None
+    if selected is not None:
+        columns = tuple(Column(SELECTED, key.name, Facts(key.expr.type, "")) for key in analysis.release.keys)
+        values = Values(tuple(selected), SELECTED, columns)
+    body = clamped_groups(analysis, keys, clamps, totals, values)
+    return _finished(analysis, keys, body, quantiles, clamps)
+
+
+def reads_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
+    """Whether the sums of a release can be read for its selected groups alone.
+
+    Distinct values and quantiles are of groups that they read themselves, and the keys must be such as constants of the
+    engine compare with: whole numbers and texts that no index stands for.
+    """
+    comparable = all(key.expr.type in (Type.INTEGER, Type.VARCHAR) for key in analysis.release.keys)
+    beside = quantiles or any(part.counts_distinct or part.sums_distinct for part in analysis.measures)
+    return comparable and not beside and not key_values(analysis)
 
 
 def _finished(

@@ -34,6 +34,7 @@ from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
+from dpsql.sql.lower.stars import star_columns
 from dpsql.sql.read.interval_calls import which_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
@@ -41,6 +42,8 @@ _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Intersect: (SetKind.INTERSECT, None),
     exp.Except: (SetKind.EXCEPT, None),
 }
+MAX_CHAIN = 40
+"""The most set operations in one chain: each is a level of the plan."""
 _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
@@ -77,19 +80,17 @@ def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
 
 def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
     """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
-    if type(node) is exp.Star:
-        scope.source.take(node)
-        return [(scope.called(column), column) for column in scope.every(node)]
-    if type(node) is exp.Column and type(node.this) is exp.Star:
-        star, table = scope.source.take(node, "this", "table")
-        scope.source.take(star)
-        owner = str(scope.source.take(table, "this", quoted=(True,))[0])
-        return [(scope.called(column), column) for column in scope.every(node, owner)]
+    lower = (scope.scalars if scalars is None else scalars).lower
+    if type(node) is exp.Star or (type(node) is exp.Column and type(node.this) is exp.Star):
+        star, table = (node, None) if type(node) is exp.Star else scope.source.take(node, "this", "table")
+        owner = None if table is None else str(scope.source.take(table, "this", quoted=(True,))[0])
+        every = [(scope.called(column), column) for column in scope.every(node, owner)]
+        return star_columns(scope.source, star, every, lower)
     name = None
     if type(node) is exp.Alias:
         node, identifier = scope.source.take(node, "this", "alias")
         name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    expr = (scope.scalars if scalars is None else scalars).lower(node)
+    expr = lower(node)
     if name is None:
         name = (
             spelled(node, expr)
@@ -127,17 +128,55 @@ def common_tables(context: Context, select: exp.Expr) -> Context:
 
 
 def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
-    """UNION, UNION ALL, INTERSECT and EXCEPT of two queries, by position."""
+    """UNION, UNION ALL, INTERSECT and EXCEPT of two queries or more, by position.
+
+    A chain of them, `a UNION ALL b UNION ALL c`, is taken from left to right, so that its depth is that of its deepest part.
+    """
+    chain = _chain(context, node)
+    inner = context.deeper(node, context.common)
+    below: list[str] = []
+    for operation in chain:
+        _kind(context, operation)
+        below.append(context.fresh(operation.this))
+    found = inner.derive(inner, chain[-1].this, below[-1], ())
+    for place in range(len(chain) - 1, -1, -1):
+        operation = chain[place]
+        right = inner.derive(inner, operation.expression, context.fresh(operation.expression), ())
+        above = below[place - 1] if place else alias
+        found = put_together(context, operation, _kind(context, operation), found, right, alias=above)
+    if not isinstance(found, SetOperation):
+        raise TypeError("a chain has an operation")
+    return found
+
+
+def _chain(context: Context, node: exp.Expr) -> list[exp.Expr]:
+    """A set operation, and those on its left within it, that have no clauses of their own."""
+    found = [node]
+    while isinstance(found[-1].this, exp.SetOperation):
+        left = found[-1].this
+        if any(left.args.get(name) for name in ("with_", "order", "limit", "offset")):
+            break
+        context.source.take(left, "this", "expression", "distinct")
+        found.append(left)
+    if len(found) > MAX_CHAIN:
+        context.source.refuse(
+            node,
+            "too_long",
+            f"at most {MAX_CHAIN + 1} queries in a chain of UNION, INTERSECT and EXCEPT",
+            "put halves into parentheses",
+        )
+    return found
+
+
+def _kind(context: Context, node: exp.Expr) -> SetKind:
     distinct, all_ = _SETS[type(node)]
-    left_node, right_node, is_distinct = context.source.take(
-        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
-    )[:3]
+    (is_distinct, *_) = context.source.take(
+        node, "distinct", "this", "expression", "with_", "order", "limit", "offset"
+    )
     kind = distinct if is_distinct else all_
     if kind is None:
         context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
-    inner = context.deeper(node, context.common)
-    left, right = (inner.derive(inner, side, context.fresh(side), ()) for side in (left_node, right_node))
-    return put_together(context, node, kind, left, right, alias=alias)
+    return kind
 
 
 def put_together(

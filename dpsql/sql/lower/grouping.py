@@ -22,12 +22,13 @@ from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.quantiles import plain
 from dpsql.sql.lower.derived import spelled
 from dpsql.sql.lower.folding import constant_of, is_constant
-from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
+from dpsql.sql.lower.grouping_sets import MAX_KEYS, keys_of, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
 from dpsql.sql.lower.public_left_joins import aggregated
+from dpsql.sql.lower.quantified import quantified
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.scope import Scope, is_quantified
 from dpsql.sql.lower.windows import check_named, window
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -191,6 +192,7 @@ class Grouping(ABC):
         if group is None:
             return
         nodes, every = self.source.take(group, "expressions", "all")
+        nodes = keys_of(self.source, nodes or ())
         if every:
             nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
         targets = [(node, self._group_target(node, items)) for node in nodes or ()]
@@ -331,6 +333,8 @@ class Grouping(ABC):
             return self.aggregate(plain(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):
             return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
+        if is_quantified(node):
+            return quantified(self.scope, node, self.outer.lower)
         alias = self._aliased(node)
         if alias is not None:
             return alias
@@ -445,6 +449,13 @@ class Grouping(ABC):
         clause = self.select.args.get(name)
         if clause is None:
             return None
+        if type(clause) is exp.Fetch:
+            self.source.refuse(
+                clause,
+                "clause",
+                "FETCH … ROWS ONLY is supported",
+                "for ties as well: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
+            )
         (node,) = self.source.take(clause, "expression")
         value = constant_of(self.source, node, self._alone.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:

@@ -64,6 +64,11 @@ def _keys(source: Source, item: exp.Expr) -> tuple[exp.Expr, ...]:
     return (item,)
 
 
+def keys_of(source: Source, items: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The keys of plain groups: those within parentheses each, of which () has none."""
+    return [key for item in items for key in _keys(source, item)]
+
+
 def _joined(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
     return tuple(key for part in parts for key in part)
 

@@ -9,6 +9,7 @@ Source: ISO/IEC 9075-2, <quantified comparison predicate>; Dwork, Roth 2014, Pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -33,14 +34,25 @@ _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN, _ZERO = Literal(None, Type.BOOLEAN), Literal(0, Type.INTEGER)
 
 
-def quantified(scope: Scope, node: exp.Expr) -> Expr:
-    """Whether a value compares so with all, or any, values of a subquery. Raises QueryRejected."""
+def quantified(scope: Scope, node: exp.Expr, lower: Callable[[exp.Expr], Expr] | None = None) -> Expr:
+    """Whether a value compares so with all, or any, values of a subquery; `lower` lowers the value, else the scope does.
+
+    Raises QueryRejected.
+    """
     operand, side = scope.source.take(node, "this", "expression")
     (query,) = scope.source.take(side, "this")
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take(query, "this")
-    if not isinstance(query, exp.Query):
-        scope.source.refuse(side, "subquery", "ANY and ALL take a subquery here", "x IN (1, 2)")
+    if type(query) is exp.Array and query.expressions:
+        (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
+        query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
+    elif not isinstance(query, exp.Query):
+        scope.source.refuse(
+            side,
+            "subquery",
+            "ANY and ALL take a subquery or a list of constants",
+            "x > (SELECT MAX(y) FROM …)",
+        )
     name = scope.context.fresh(node)
     table = CommonTable(query, ("c0",), scope.context.common)
     inner = replace(scope, context=replace(scope.context, common={**scope.context.common, fold(name): table}))
@@ -54,7 +66,7 @@ def quantified(scope: Scope, node: exp.Expr) -> Expr:
         )
     if len(source.columns) != 1:
         scope.source.refuse(side, "subquery", "a subquery of ALL or ANY has one column")
-    values = _Values(inner, node, scope.scalars.lower(operand), name)
+    values = _Values(inner, node, (lower or scope.scalars.lower)(operand), name)
     if type(side) is exp.All:
         return values.all(_NAMES[type(node)])
     return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))

@@ -24,6 +24,7 @@ from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.id_texts import stored_form
+from dpsql.sql.lower.members import member_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
@@ -284,7 +285,7 @@ def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.
 def _equal(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take(node, "this", "expression")
     if type(right) is (exp.Any if type(node) is exp.EQ else exp.All):
-        return self.lower(_member_of(self, node, left, right))
+        return self.lower(member_of(self.source, node, left, right, lambda item: _given(self, item)))
     name = "eq" if type(node) is exp.EQ else "ne"
     if exp.Tuple not in (type(left), type(right)):
         return self.call(node, name, *_compared(self, left, right))
@@ -331,19 +332,6 @@ def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] |
         texts = [f"-{text}" if inner is not node else str(text)]
     found = [None if text is None else form.text(text) for text in texts]
     return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
-
-
-def _member_of(self: Scalars, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """x = ANY (SELECT …) as x IN (SELECT …), and x <> ALL (SELECT …) as its opposite, standing where it stands."""
-    (query,) = self.source.take(right, "this")
-    while type(query) in (exp.Paren, exp.Subquery):
-        (query,) = self.source.take(query, "this")
-    if not isinstance(query, exp.Query):
-        self.source.refuse(right, "subquery", "ANY and ALL take a subquery here", "x IN (1, 2)")
-    found: exp.Expr = exp.In(this=left.copy(), query=exp.Subquery(this=query.copy()))
-    found = exp.Not(this=found) if type(node) is exp.NEQ else found
-    found.parent, found.arg_key = node.parent, node.arg_key
-    return found
 
 
 def _like(self: Scalars, node: exp.Expr) -> Expr:

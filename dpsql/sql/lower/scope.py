@@ -17,12 +17,13 @@ from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type
-from dpsql.policy import fold
+from dpsql.policy import fold, table_parts
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
@@ -310,22 +311,13 @@ class Scope:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
         identifier, alias, *qualifiers = self.source.take(node, "this", "alias", "db", "catalog")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
-        qualified = self._is_qualified(node, *qualifiers)
-        common = None if qualified else self.context.common.get(fold(name))
+        schema = schema_of(self.source, self.context.catalog, node, qualifiers)
+        common = self.context.common.get(fold(name)) if schema is None else None
         if common is not None:
             known_as, names = self.alias(alias, name)
             return named(self.context.renamed(node, self.common(node, common, known_as), names))
-        table = self.context.catalog.find(name)
-        if table is None:
-            known = sorted(item.name for item in self.context.catalog.tables.values())
-            close = difflib.get_close_matches(name, known, 1)
-            self.source.refuse(
-                node,
-                "table",
-                f"there is no table {name}",
-                f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
-            )
-        known_as, names = self.alias(alias, table.name)
+        table = table_of(self.source, self.context.catalog, node, name, schema)
+        known_as, names = self.alias(alias, table_parts(table.name)[1])
         if names:
             self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
@@ -347,23 +339,6 @@ class Scope:
             return source
         columns = tuple(replace(column, source=known_as) for column in source.columns)
         return replace(source, alias=known_as, columns=columns)
-
-    def _is_qualified(self, node: exp.Expr, schema: exp.Expr | None, catalog: exp.Expr | None) -> bool:
-        """Whether a table is named with its schema, which is the one whose tables the policy declares."""
-        names = [
-            fold(str(self.source.take(part, "this", quoted=(True,))[0])) if part is not None else ""
-            for part in (catalog, schema)
-        ]
-        database = fold(self.context.catalog.database)
-        known = {("", ""), ("", "main"), (database, "main"), ("", database)}
-        if tuple(names) not in known:
-            self.source.refuse(
-                node,
-                "table",
-                f"there is no schema {'.'.join(filter(None, names))}",
-                "the tables that the policy declares are in main: main.t, or t alone",
-            )
-        return any(names)
 
     def _derived(self, node: exp.Expr) -> Named:
         alias = node.args.get("alias")
@@ -396,7 +371,7 @@ class Scope:
         )
         if field_ is not None:
             return field_
-        self._is_qualified(node, *schema)
+        in_schema = schema_of(self.source, self.context.catalog, node, schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
@@ -404,7 +379,7 @@ class Scope:
         if qualifier is not None:
             owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
         scope = self._holding(name, owner)
-        if owner is not None and fold(owner) not in scope.tables:
+        if owner is not None and not scope.holds(fold(owner), in_schema):
             known = ", ".join(named.alias for named in self.tables.values())
             self.source.refuse(node, "table", f"there is no table {owner} in FROM", f"there are: {known}")
         holders = scope.holders_of(name, owner)
@@ -425,6 +400,13 @@ class Scope:
                 "give one of the two an alias",
             )
         return scope.find(holders[0], name)
+
+    def holds(self, owner: str, schema: str | None) -> bool:
+        """Whether there is such a source, which is a table of that schema where one is said."""
+        relation = self.tables[owner].relation if owner in self.tables else None
+        if schema is None or relation is None:
+            return relation is not None
+        return isinstance(relation, Scan) and fold(table_parts(relation.table)[0]) == schema
 
     def _field(self, parts: Sequence[object]) -> Column | None:
         """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""

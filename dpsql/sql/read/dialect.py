@@ -8,14 +8,14 @@ EXTRACT(year FROM day).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ProgrammingError
 from dpsql.sql.read.dialect_nodes import TITLES
@@ -46,9 +46,9 @@ ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
     name: _node(name)
     for name in (
         "ANY_VALUE", "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
-        "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN",
-        "HISTOGRAM", "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "LTTB", "MAD", "MEAN", "PRODUCT",
-        "RESERVOIR_QUANTILE", "SEM", "SUMKAHAN", "SUM_NO_OVERFLOW", "VARIANT_GROUP_OBJECT", "WAVG", "WEIGHTED_AVG",
+        "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "GEOMEAN", "GEOMETRIC_MEAN",
+        "HISTOGRAM", "HISTOGRAM_EXACT", "KURTOSIS_POP", "LTTB", "MAD", "PRODUCT",
+        "RESERVOIR_QUANTILE", "SEM", "SUM_NO_OVERFLOW", "VARIANT_GROUP_OBJECT", "WAVG", "WEIGHTED_AVG",
     )
 }  # fmt: skip
 """DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row.
@@ -57,17 +57,68 @@ Of ANY_VALUE it would drop further arguments in silence.
 """
 
 
+SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
+    "FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum,
+}  # fmt: skip
+"""Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway."""
+
+
+def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:
+    """What ALL or SOME of a list is, which the parser takes for a call; ANY of one it knows."""
+
+    def build(arguments: list[exp.Expr]) -> exp.Expr:
+        if len(arguments) == 1:
+            return node(this=exp.Paren(this=arguments[0]))
+        return exp.Anonymous(this=name, expressions=arguments)
+
+    return build
+
+
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
-    FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
-        name: node.from_arg_list for name, node in ADDED_NODES.items()
+    FUNCTIONS = {  # noqa: RUF012
+        **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
+        **{name: node.from_arg_list for name, node in {**ADDED_NODES, **SPELLINGS}.items()},
+        "ALL": _of_list("ALL", exp.All),
+        "SOME": _of_list("SOME", exp.Any),
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse
         for name, parse in DuckDBParser.FUNCTION_PARSERS.items()
         if name in _AGGREGATES | _OWN_SYNTAX
     }
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        """Also of comparisons: the parser reads arithmetic alone there."""
+        if with_prefix or self._curr.token_type not in (TokenType.CUBE, TokenType.ROLLUP):
+            found: exp.Cube | exp.Rollup | None = super()._parse_cube_or_rollup(with_prefix)
+            return found
+        cube = self._curr.token_type is TokenType.CUBE
+        self._advance()
+        keys = self._parse_wrapped_csv(self._parse_disjunction)
+        return exp.Cube(expressions=keys) if cube else exp.Rollup(expressions=keys)
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        found: exp.Expr | None = (
+            self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
+        )
+        return found
+
+    def _parse_limit(
+        self,
+        this: exp.Expr | None = None,
+        top: bool = False,
+        skip_limit_token: bool = False,
+    ) -> exp.Expr | None:
+        """FETCH FIRST n ROWS ONLY as the LIMIT that it is; of one row where it says no number."""
+        found: exp.Expr | None = super()._parse_limit(this, top, skip_limit_token)
+        if type(found) is not exp.Fetch:
+            return found
+        options = found.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            return found
+        return exp.Limit(expression=found.args.get("count") or exp.Literal.number(1))
 
 
 def require(name: str) -> Dialect:

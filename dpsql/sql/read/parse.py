@@ -242,7 +242,25 @@ def _tokens(text: str, dialect: Dialect) -> list[Token]:
         _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
-    return tokens
+    return _with_fractions(tokens)
+
+
+def _with_fractions(tokens: Sequence[Token]) -> list[Token]:
+    """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
+    found: list[Token] = []
+    for token in tokens:
+        point = found[-1] if len(found) > 1 else None
+        if (
+            point is not None
+            and (token.token_type, point.token_type) == (TokenType.NUMBER, TokenType.DOT)
+            and found[-2].token_type in (TokenType.DISTINCT, TokenType.ALL)
+            and token.start == point.end + 1
+        ):
+            where = (point.line, point.col, point.start, token.end)
+            found[-1] = Token(TokenType.NUMBER, f"0.{token.text}", *where)
+        else:
+            found.append(token)
+    return found
 
 
 def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
@@ -335,10 +353,14 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 def _check_pair(source: Source, before: TokenType | None, token: Token, following: Token) -> None:
     """Refuses what the parser would take for something else than the engine does.
 
-    A bracket after a comma or a parenthesis begins a list; elsewhere it would take a part of a value.
+    A bracket after a comma, a parenthesis or ARRAY begins a list; elsewhere it would take a part of a value.
     """
     kind = token.token_type
-    listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN)
+    listed = kind is TokenType.L_BRACKET and before in (
+        TokenType.COMMA,
+        TokenType.L_PAREN,
+        TokenType.ARRAY,
+    )
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed):
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:

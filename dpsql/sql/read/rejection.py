@@ -13,6 +13,7 @@ from dpsql.errors import Position, QueryRejected
 
 _INSTEAD: Mapping[str, str] = {
     "pivots": "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL",
+    "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": "the noise is less for all rows than for a part of them: leave the sample out",
 }
 """What to write for a clause that is refused wherever it stands."""

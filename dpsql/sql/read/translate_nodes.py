@@ -258,6 +258,19 @@ def _like(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _between(self: Translator, node: exp.Expr) -> exp.Expr:
+    """BETWEEN SYMMETRIC takes its ends in either order."""
+    if not node.args.get("symmetric"):
+        return node
+    if sum(1 for _ in node.walk()) > _MOST_COPIED:
+        self.refuse(node, "too_long", "BETWEEN SYMMETRIC of so much would have to be written out twice")
+    value, low, high = (node.args[name] for name in ("this", "low", "high"))
+    ways = [
+        exp.Between(this=_copy(value), low=_copy(a), high=_copy(b)) for a, b in ((low, high), (high, low))
+    ]
+    return exp.Paren(this=exp.Or(this=ways[0], expression=ways[1]))
+
+
 def _cast(self: Translator, node: exp.Expr) -> exp.Expr:
     kind, digits = node.args["to"].this, node.args["to"].expressions
     if kind is exp.DType.TEXT and self.dialect == "tsql" and isinstance(node.parent, _OF_TEXT):
@@ -405,6 +418,7 @@ _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("tsql", "varp"): exp.VariancePop,
     ("tsql", "stdevp"): exp.StddevPop,
     ("spark", "std"): exp.Stddev,
+    ("postgres", "every"): exp.LogicalAnd,
 }
 """Aggregates that the parser reads as calls like any other, by dialect and name."""
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
@@ -452,6 +466,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     exp.Trim: _trim,
     exp.Like: _like,
     exp.ILike: _like,
+    exp.Between: _between,
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Extract: _extract,

@@ -24,6 +24,7 @@ from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
 from dpsql.sql.lower.aggregates.mode import MODE
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
 from dpsql.sql.lower.aggregates.sum import SUM
+from dpsql.sql.lower.aggregates.truth import BOOL_AND, BOOL_OR
 from dpsql.sql.lower.aggregates.unsupported import unsupported
 from dpsql.sql.lower.aggregates.variance import VARIANCES
 
@@ -45,6 +46,8 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     ARG_MAX,
     ARG_MIN,
     ANY_VALUE,
+    BOOL_AND,
+    BOOL_OR,
 )
 BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
     {node: entry for entry in AGGREGATE_CALLS for node in entry.nodes}
@@ -55,7 +58,7 @@ def across_units(over: AcrossUnits, node: exp.AggFunc) -> tuple[Expr, bool]:
     """What a call is over rows of all units, and whether it is a release of its own. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS), across=True)
+        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS))
     if isinstance(entry.across, Refusal):
         _refuse(over, node, entry.across)
     return entry.across(over, node), entry.separate
@@ -65,7 +68,7 @@ def of_exact_groups(over: ExactGroups, node: exp.AggFunc) -> Expr:
     """What a call is over one unit's rows, released rows or public rows. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT), across=False)
+        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT))
     if isinstance(entry.within, Refusal):
         _refuse(over, node, entry.within)
     return entry.within(over, node)

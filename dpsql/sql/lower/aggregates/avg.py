@@ -72,7 +72,7 @@ def _mean_moment(over: AcrossUnits, node: exp.AggFunc, argument: Expr) -> Expr:
 
 
 AVG = AggregateCall(
-    forms=(Form("TOTAL", ("AVG",)),),
+    forms=(Form("TOTAL", ("AVG", "MEAN", "FAVG")),),
     nodes=(exp.Avg,),
     signature=_SIGNATURE,
     says="The mean of x, which needs bounds; of dates and timestamps a timestamp.",
@@ -83,6 +83,7 @@ AVG = AggregateCall(
     accepted=(
         "SELECT AVG(cost), AVG(age) FILTER (WHERE cost > 10), AVG(day) FROM visits",
         "SELECT plan, AVG(DISTINCT age) FROM visits GROUP BY plan",
+        "SELECT plan, MEAN(age), FAVG(cost) FILTER (WHERE age > 30) FROM visits GROUP BY plan",
         "SELECT MAX(a) FROM (SELECT AVG(DISTINCT age) AS a FROM visits GROUP BY patient_id)",
         "SELECT MAX(a) FROM (SELECT AVG(age) AS a FROM visits GROUP BY patient_id)",
     ),

@@ -21,7 +21,7 @@ def _argument(over: Rows, node: exp.AggFunc) -> tuple[str, Expr]:
 
 
 SUM = AggregateCall(
-    forms=(Form("TOTAL", ("SUM",)),),
+    forms=(Form("TOTAL", ("SUM", "FSUM", "KAHAN_SUM", "SUMKAHAN")),),
     nodes=(exp.Sum,),
     signature=_SIGNATURE,
     says="The total of x, which needs bounds; of distinct values, each once.",
@@ -32,6 +32,7 @@ SUM = AggregateCall(
     accepted=(
         "SELECT plan, SUM(cost), SUM(age) FILTER (WHERE cost > 10) FROM visits GROUP BY plan",
         "SELECT SUM(age > 40) FROM visits",
+        "SELECT FSUM(cost), KAHAN_SUM(age), SUMKAHAN(DISTINCT age) FROM visits",
         "SELECT plan, SUM(DISTINCT age) FROM visits GROUP BY plan",
         "SELECT AVG(s) FROM (SELECT SUM(DISTINCT cost) AS s FROM visits GROUP BY patient_id)",
         "SELECT AVG(LEAST(s, 500)) FROM (SELECT SUM(cost) AS s FROM visits GROUP BY patient_id)",

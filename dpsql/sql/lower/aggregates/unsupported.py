@@ -16,19 +16,8 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
 }
 
 
-def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
-    """Refuses an aggregate that is none of those with these signatures, with what to write in its place.
-
-    `across` says that it is of rows of all units.
-    """
-    if across and isinstance(node, (exp.LogicalAnd, exp.LogicalOr)):
-        every = isinstance(node, exp.LogicalAnd)
-        source.refuse(
-            node,
-            "exact_only",
-            f"{'BOOL_AND' if every else 'BOOL_OR'} is not answered: one row decides it",
-            f"use COUNT_IF({'NOT ' * every}condition)",
-        )
+def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str]) -> NoReturn:
+    """Refuses an aggregate that is none of those with these signatures, with what to write in its place."""
     name = source.called(node)
     hint = _INSTEAD.get(type(node), f"there are: {', '.join(signatures)}")
     source.refuse(node, "aggregate", f"{name} is not supported yet", hint)

@@ -1,0 +1,71 @@
+"""BOOL_AND(x) and BOOL_OR(x): whether x is true in all rows of a group, or in one.
+
+Over the rows of one unit, released rows and public ones they are the least and the greatest truth value. Over rows of all
+units one row would decide them, which no noise can hide: the number of rows in which x is false is released instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Expr
+from dpsql.plan.types import Type
+from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, one_argument, refuses
+
+
+def _within(function: str, signature: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
+    def lower(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        argument = one_argument(over, node, signature)
+        if argument.type not in (Type.BOOLEAN, Type.NULL):
+            over.source.refuse(
+                node, "type", f"{over.source.called(node)} takes a condition, not {argument.type}", "x <> 0"
+            )
+        if argument.type is Type.NULL:
+            argument = over.scope.scalars.call(node, "cast_boolean", argument)
+        return over.exact(node, function, argument)
+
+    return lower
+
+
+BOOL_AND = AggregateCall(
+    forms=(Form("OF_ONE", ("BOOL_AND",), "({x} > 10)"),),
+    nodes=(exp.LogicalAnd,),
+    signature="BOOL_AND(condition)",
+    says="Whether the condition is true wherever it is known; NULL where it is not.",
+    across=refuses(
+        "exact_only",
+        "one row would decide {name}, which no noise hides",
+        "COUNT_IF(NOT x) AS n, of which 0 or less says that there is hardly any",
+    ),
+    within=_within("min", "BOOL_AND(condition)"),
+    accepted=(
+        "SELECT COUNT(*) FROM (SELECT patient_id, BOOL_AND(age > 40) AS old FROM visits GROUP BY patient_id) WHERE old",
+        "SELECT BOOL_AND(n > 5) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
+    ),
+    refused={
+        "SELECT BOOL_AND(age > 40) FROM visits": "exact_only",
+        "SELECT BOOL_AND(n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)": "type",
+    },
+)
+BOOL_OR = AggregateCall(
+    forms=(Form("OF_ONE", ("BOOL_OR",), "({x} > 10)"),),
+    nodes=(exp.LogicalOr,),
+    signature="BOOL_OR(condition)",
+    says="Whether the condition is true somewhere; NULL where it is not known of any row.",
+    across=refuses(
+        "exact_only",
+        "one row would decide {name}, which no noise hides",
+        "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
+    ),
+    within=_within("max", "BOOL_OR(condition)"),
+    accepted=(
+        "SELECT old, COUNT(*) FROM (SELECT patient_id, BOOL_OR(age > 40) AS old FROM visits GROUP BY patient_id) GROUP BY old",
+        "SELECT BOOL_OR(n > 5) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
+    ),
+    refused={
+        "SELECT BOOL_OR(age > 40) FROM visits": "exact_only",
+        "SELECT BOOL_OR(DISTINCT n > 5) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)": "distinct",
+    },
+)

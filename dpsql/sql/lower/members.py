@@ -1,0 +1,40 @@
+"""Lowers `= ANY` and `<> ALL` of a subquery or a list to IN and its opposite, which they are in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from dpsql.request.parameters import Parameter
+from dpsql.sql.read.rejection import Source
+
+
+def member_of(
+    source: Source, node: exp.Expr, left: exp.Expr, right: exp.Expr, given: Callable[[exp.Expr], Parameter]
+) -> exp.Expr:
+    """What a comparison means, as a node that stands where it stands; `given` is the value of a parameter."""
+    (listed,) = source.take(right, "this")
+    while type(listed) in (exp.Paren, exp.Subquery):
+        (listed,) = source.take(listed, "this")
+    found: exp.Expr = exp.In(this=left.copy())
+    if isinstance(listed, exp.Query):
+        found.set("query", exp.Subquery(this=listed.copy()))
+    else:
+        found.set("expressions", [item.copy() for item in _items(source, listed, given)])
+    found = exp.Not(this=found) if type(node) is exp.NEQ else found
+    found.parent, found.arg_key = node.parent, node.arg_key
+    return found
+
+
+def _items(source: Source, node: exp.Expr, given: Callable[[exp.Expr], Parameter]) -> list[exp.Expr]:
+    """The items of a list of constants, or the parameter whose value is such a list."""
+    if type(node) is exp.Array:
+        (items,) = source.take(node, "expressions", value_constructor=(False,))
+        if items:
+            return list(items)
+    elif type(node) is exp.Placeholder and isinstance(given(node), tuple):
+        return [node]
+    source.refuse(
+        node, "subquery", "ANY and ALL take a subquery, or a list of one value and more", "x = ANY([1, 2])"
+    )

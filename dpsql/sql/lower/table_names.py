@@ -1,0 +1,70 @@
+"""Which declared table a name in FROM means, with its schema and its database or without.
+
+Claim: a name means the table that DuckDB would take, and no other is read.
+Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. Where a word is
+the name of a schema and of the database, DuckDB does not decide either.
+Source: DuckDB's documentation, "Name qualification".
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.policy import fold, table_parts
+from dpsql.sql.read.rejection import Source
+
+
+def schema_of(
+    source: Source, catalog: Catalog, node: exp.Expr, parts: Sequence[exp.Expr | None]
+) -> str | None:
+    """The folded schema that the words before a table name say, empty for the default one; None where there are none.
+
+    `parts` are the schema and the database, each None where it is not said. Raises QueryRejected for another schema.
+    """
+    schema, database = (
+        fold(str(source.take(part, "this", quoted=(True,))[0])) if part is not None else "" for part in parts
+    )
+    if not schema and not database:
+        return None
+    own, others = (
+        fold(catalog.database),
+        {fold(table_parts(table.name)[0]) for table in catalog.tables.values()} - {""},
+    )
+    if database in ("", own) and schema in others:
+        if not database and schema == own:
+            source.refuse(
+                node,
+                "ambiguous",
+                f"{schema} is a schema and the database",
+                f"write {own}.{schema} before the table",
+            )
+        return schema
+    if (database, schema) in {("", "main"), (own, "main"), ("", own)}:
+        return ""
+    listed = "".join(f", or in {each}: {each}.t" for each in sorted(others))
+    source.refuse(
+        node,
+        "table",
+        f"there is no schema {'.'.join(filter(None, (database, schema)))}",
+        f"the tables that the policy declares are in main: main.t, or t alone{listed}",
+    )
+
+
+def table_of(source: Source, catalog: Catalog, node: exp.Expr, name: str, schema: str | None) -> CatalogTable:
+    """The declared table of a name in a schema, as `schema_of` gives it. Raises QueryRejected where there is none."""
+    found = None if "." in name else catalog.find(f"{schema}.{name}" if schema else name)
+    if found is not None:
+        return found
+    known = sorted(item.name for item in catalog.tables.values())
+    meant = [item for item in known if fold(table_parts(item)[1]) == fold(name)]
+    close = meant or difflib.get_close_matches(name, known, 1)
+    source.refuse(
+        node,
+        "table",
+        f"there is no table {f'{schema}.' if schema else ''}{name}",
+        f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}",
+    )
