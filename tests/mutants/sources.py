@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "public-views-copied",
         "dpsql.backends.simulated:_copied",
-        "\"SELECT table_name FROM duckdb_tables() WHERE database_name = 'owners' AND schema_name = 'main'\"",
-        "\"SELECT table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
+        "\"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'\"",
+        "\"SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
         "a view that reads private rows is copied",
         "tests/backends/test_simulated.py::test_only_public_tables_are_copied",
     ),

@@ -109,8 +109,9 @@ def _(budget: Part, self: Connection) -> dict[str, Any]:
 
 
 @_naive(OBSERVABLE, "draws", noise, "_groups", UNITS)
-def _(groups: Part, *of: Any) -> list[Any]:
-    return [group for group in groups(*of) if any(group.moments.values())]
+def _(groups: Part, *of: Any) -> Any:
+    found = groups(*of)
+    return found.at([place for place, group in enumerate(found) if any(group.moments.values())])
 
 
 @_naive(OBSERVABLE, "words", noise, "_noisy_components")

@@ -14,10 +14,9 @@ from dpsql.analysis.domains import product
 from dpsql.backends import Exact
 from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
-from dpsql.planning.clamp_histogram import choose_clamps, clamped_moments
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReadGroups, ReleasedTable, _groups, _Staged
+from dpsql.release import Components, Keys, ReadGroups, ReleasedTable, _groups, _Staged, _Whole
 from dpsql.sql.emit.statement import Statement
 
 Place = tuple[int, int, Keys, int]
@@ -99,15 +98,14 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
     ) -> ReleasedTable:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.vectors)
-        counted = [] if plan.top_k is not None else _groups(plan, statement, exact.reveal())
-        if any(not clamp.chosen for clamp in plan.clamps):
-            rungs = [group.clamp_histograms for group in counted]
-            clamps = tape.clamps.setdefault(number, choose_clamps(plan.clamps, rungs, entropy))
-            plan = plan.with_clamps(clamps)
-        counted = [
-            replace(group, moments={**group.moments, **clamped_moments(plan.clamps, group.clamp_histograms)})
-            for group in counted
-        ]
+        if plan.top_k is None:
+            found = _groups(plan, statement, exact.reveal())
+            if any(not clamp.chosen for clamp in plan.clamps):
+                chosen_now = _Whole(found).choose(plan, range(len(plan.clamps)), entropy).clamps
+                plan = plan.with_clamps(tape.clamps.setdefault(number, chosen_now))
+            counted = list(found.clamped(plan.clamps))
+        else:
+            counted = []
         groups = {
             group.keys: _cells(
                 plan, lambda block, at, of=group.moments: plan.vectors[block].vector.components[at].exact(of)
@@ -126,8 +124,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         )
         best = plan.top_k and First(*(getattr(plan.top_k, item.name) for item in fields(plan.top_k)))
         held = replace(plan, vectors=tuple(blocks), quantiles=chosen, top_k=best)
-        with mock.patch("dpsql.release._groups", return_value=counted):
-            table = release(held, statement, exact, entropy)
+        table = release(held, statement, exact, entropy)
         table = replace(table, plan=plan)
         noise = {
             keys: _cells(plan, lambda block, at, of=keys: given.get((number, block, of, at), 0))
