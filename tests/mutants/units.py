@@ -83,6 +83,14 @@ FAULTS = (
         f"{_LINKS}::test_what_no_link_declares_is_refused",
     ),
     Fault(
+        "parts-of-a-link-of-two-rows",
+        "dpsql.sql.lower.derived:_link_keys",
+        "alone or len(part[1]) == 1",
+        "alone or len(part[1]) > 0",
+        "the columns of a key are taken from two rows that a derived table has joined",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
         "a-link-proves-the-unit",
         "dpsql.sql.lower.joins:_Assembly._private",
         "return right, False",
@@ -168,6 +176,22 @@ FAULTS = (
         'source is not None and (function != "count_distinct" or compared(source))',
         "source is not None and node is None",
         "a value is added up as often as units have it",
+        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+    ),
+    Fault(
+        "values-of-several-sides-counted-as-of-one",
+        "dpsql.sql.lower.distinct_rows:_factors",
+        "within[some] -= within[some & ~(1 << place)]",
+        "within[some] -= 0",
+        "what is on two of three sides is added up more often than once",
+        f"{_ONCE}::test_distinct_rows_are_counted_as_duckdb_does",
+    ),
+    Fault(
+        "converted-sides-are-compared",
+        "dpsql.sql.lower.distinct_rows:_same_values",
+        "[column.type for column in side.columns] == [column.type for column in whole.columns]",
+        "len(side.columns) == len(whole.columns)",
+        "sides that are compared as whole numbers are compared as real ones",
         f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
     ),
     Fault(
