@@ -195,6 +195,22 @@ FAULTS = (
         f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
     ),
     Fault(
+        "outer-values-more-than-once",
+        "dpsql.sql.lower.outer_values:OuterValues.join",
+        "project(holder.relation, alias, items, distinct=True)",
+        "project(holder.relation, alias, items)",
+        "a row is compared as often as there are others of its values",
+        "tests/sql/test_outer_values.py::test_answers_are_those_of_duckdb",
+    ),
+    Fault(
+        "squares-above-the-middle-twice",
+        "dpsql.sql.lower.aggregates.variance:VarianceFormula._of_distinct",
+        '("ge", "lt")',
+        '("ge", "gt")',
+        "values below the middle do not count, and those above it twice",
+        "tests/sql/test_spread_of_groups.py::test_a_spread_of_distinct_values_is_that_of_duckdb",
+    ),
+    Fault(
         "rows-of-values-run-together",
         "dpsql.sql.lower.aggregates.row_values:_part",
         'scalars.call(node, "||", scalars.call(node, "||", size, _COLON), text)',

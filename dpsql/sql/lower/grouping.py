@@ -26,8 +26,9 @@ from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
 from dpsql.sql.lower.public_left_joins import aggregated
+from dpsql.sql.lower.quantified import quantified
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.scope import Scope, is_quantified
 from dpsql.sql.lower.windows import check_named, window
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -322,6 +323,8 @@ class Grouping(ABC):
             return left_out_bits(self.source, self.scope.scalars, node, self.keys, self.left_out)
         if which_end(node) is not None:
             return self.end(node) or self._key(node) or refuse(self.source, node)
+        if is_quantified(node):
+            return quantified(self.scope, node, self.outer.lower)
         key = self._chosen(node)
         if key is not None:
             return key
