@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeGuard
 
 from sqlglot import exp
@@ -63,14 +64,14 @@ def quantified(
         (query,) = scope.source.take(query, "this")
     if not isinstance(query, exp.Query):
         scope.source.refuse(side, "subquery", "ANY and ALL take a subquery here", "x IN (1, 2)")
-    compared = scope.scalars.lower(operand) if value is None else value(operand)
+    compared = partial(scope.scalars.lower if value is None else value, operand)
     try:
         values = _of_all(scope, node, side, query, compared)
     except QueryRejected as refusal:
         if refusal.code not in ("table", "column") or correlate is None or not _plain(query):
             raise
         # It may read a column of the rows around it.
-        values = _Values(scope, node, compared, _of_each(scope, query, correlate, refusal))
+        values = _Values(scope, node, compared(), _of_each(scope, query, correlate, refusal))
     if type(side) is exp.All:
         return values.all(_NAMES[type(node)])
     return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))
@@ -99,7 +100,9 @@ def _of_each(scope: Scope, query: exp.Select, correlate: Correlating, refusal: Q
     return of
 
 
-def _of_all(scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Expr) -> _Values:
+def _of_all(
+    scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Callable[[], Expr]
+) -> _Values:
     """A subquery that has the same public or released rows for each row around it."""
     name = scope.context.fresh(node)
     table = CommonTable(query, ("c0",), scope.context.common)
@@ -119,7 +122,7 @@ def _of_all(scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, comp
         from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))
         return inner.uncorrelated(node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_))
 
-    return _Values(inner, node, compared, of)
+    return _Values(inner, node, compared(), of)
 
 
 @dataclass(slots=True)
