@@ -152,6 +152,13 @@ def test_a_left_join_keeps_rows_without_elements(sql: str) -> None:
     assert cells(connection, prepared(connection, sql)) == {(): ((expected,),)}
 
 
+def test_a_left_join_cuts_lists_too() -> None:
+    """Of five elements two count, as many as are declared."""
+    connection = world(((1, LISTS[-1]),))
+    plan = prepared(connection, "SELECT COUNT(*) FROM t LEFT JOIN UNNEST(list) AS u(x) ON TRUE")
+    assert cells(connection, plan) == {(): ((2,),)}
+
+
 @pytest.mark.parametrize("side", ["RIGHT", "FULL"])
 def test_unnest_is_not_repeated_for_rows_of_a_later_join(side: str) -> None:
     """After a comma, DuckDB would keep all rows of the other side for each row of the table."""

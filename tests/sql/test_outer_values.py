@@ -18,6 +18,7 @@ ANSWERED = (
     f"SELECT plan, SUM(CASE WHEN EXISTS (SELECT 1 FROM visits w WHERE {_OWN} AND w.note <> v.note) THEN 1 ELSE 0 END) FROM visits v GROUP BY plan ORDER BY plan",
     f"SELECT COUNT(*) FROM visits v WHERE cost > (SELECT AVG(w.cost) FROM visits w WHERE {_OWN} AND w.day <> v.day)",
     f"SELECT SUM(n), MAX(n) FROM (SELECT patient_id, (SELECT COUNT(*) FROM visits w WHERE {_OWN} AND w.region IS DISTINCT FROM v.region) AS n FROM visits v)",
+    f"SELECT SUM(n), MAX(n) FROM (SELECT patient_id, (SELECT COUNT(*) FROM visits w WHERE {_OWN} AND w.cost > v.region * 100) AS n FROM visits v)",
     f"SELECT COUNT(*) FROM visits v WHERE age > 60 OR v.age NOT IN (SELECT w.age FROM visits w WHERE {_OWN} AND w.cost > v.cost)",
     f"SELECT COUNT(*) FROM visits v WHERE urgent OR EXISTS (SELECT 1 FROM visits w JOIN regions r ON w.region = r.id WHERE {_OWN} AND r.id * 20 > v.age)",
     "SELECT COUNT(*) FROM visits v WHERE age > 60 OR EXISTS (SELECT 1 FROM regions WHERE id < region)",
