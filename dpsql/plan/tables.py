@@ -123,7 +123,7 @@ class Elements:
     """A list column of which each row is read once for each element, the first `most` of them.
 
     `stored` is the path to the list in the table; `column` is the column that holds the element. A row without elements is
-    read once, with NULL for the element, where it is `kept`.
+    read once, with NULL for the element, where the join with the list is `outer`.
     """
 
     tag: ClassVar[str] = "Elements"
@@ -131,7 +131,7 @@ class Elements:
     stored: tuple[str, ...]
     column: Column
     most: int
-    kept: bool = later(False, "kept")
+    outer: bool = later(False, "outer")
 
 
 @dataclass(frozen=True, slots=True)

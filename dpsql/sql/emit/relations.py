@@ -333,7 +333,7 @@ def _table(scan: Scan) -> str:
     text = table_name(scan.table)
     for item in scan.unnested:
         cut = f"list_slice({path(item.stored)}, 1, {item.most})"
-        if item.kept:
+        if item.outer:
             cut = f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"
         text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
     return text

@@ -19,10 +19,10 @@ from dpsql.policy import fold
 from dpsql.sql.lower.scope import Named, Scope
 
 
-def elements(scope: Scope, node: exp.Expr, *, kept: bool = False) -> bool:
+def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
 
-    Rows without elements are `kept` where a LEFT JOIN says so.
+    Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
 
     Claim: each row of a unit becomes at most `max_elements` rows of that unit.
     Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
@@ -55,7 +55,7 @@ def elements(scope: Scope, node: exp.Expr, *, kept: bool = False) -> bool:
         )
     ((holder, (spelt, path, facts, most)),) = found
     scanned = scope.tables[holder].relation
-    column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or kept))
+    column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
     _check_unnested(scope, node, holder, scanned, column)
     if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in scope.tables:
         scope.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
@@ -63,7 +63,7 @@ def elements(scope: Scope, node: exp.Expr, *, kept: bool = False) -> bool:
     # What was unique in the table is not in rows that are repeated.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
     whole = replace(
-        scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most, kept))
+        scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most, outer))
     )
     for name, known in scope.tables.items():
         if known.relation is scanned:

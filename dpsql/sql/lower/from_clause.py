@@ -62,7 +62,7 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     if within:
         _attach_group(scope, join, items, table, within)
         return
-    if elements(scope, table, kept=side == "LEFT"):
+    if elements(scope, table, outer=side == "LEFT"):
         _check_elements(scope, join, side, items)
         return
     before = list(scope.tables)

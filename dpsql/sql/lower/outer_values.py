@@ -117,8 +117,8 @@ class OuterValues:
                 "private_join",
             )
         rows = any(scan.unit.kind is UnitKind.ROW for scan in private_scans(holder.relation))
-        kept = any(isinstance(ours, Column) and ours.source == holder.alias for ours, _ in self.pairs)
-        if rows or (fold(holder.alias) in self.scope.nullable and not kept):
+        matched = any(isinstance(ours, Column) and ours.source == holder.alias for ours, _ in self.pairs)
+        if rows or (fold(holder.alias) in self.scope.nullable and not matched):
             self._refuse(
                 "where each row is a privacy unit, a subquery compares it by equality alone"
                 if rows
