@@ -76,6 +76,12 @@ GROUPS = (
     "SELECT plan, SUM(cost) FROM visits GROUP BY plan HAVING SUM(cost) >= ALL (SELECT SUM(cost) FROM visits GROUP BY plan)",
     "SELECT plan, COUNT(*) > ANY (SELECT price FROM plans) FROM visits GROUP BY plan ORDER BY plan",
     "SELECT COUNT(*) FROM (SELECT patient_id FROM visits GROUP BY patient_id HAVING SUM(cost) > ALL (SELECT price * 10 FROM plans))",
+    "SELECT COUNT(*) FROM (SELECT patient_id FROM visits GROUP BY patient_id HAVING SUM(cost) > ALL ([100, 200]))",
+    "SELECT COUNT(*) FROM visits v WHERE age > ALL ([30, 40]) OR cost > ALL (SELECT w.cost FROM visits w WHERE w.patient_id = v.patient_id AND w.day < v.day)",
+    "SELECT plan, COUNT(*) < ANY ([100, 120.5]) FROM visits GROUP BY plan ORDER BY COUNT(*) > ALL ([3, 4]), plan",
+    "SELECT age > ANY ([30, 50]) AS k, COUNT(*) FROM visits GROUP BY k ORDER BY k",
+    "SELECT COUNT(*), age > ALL (SELECT price FROM plans) FROM visits GROUP BY ALL ORDER BY 2",
+    "SELECT cost > ALL (SELECT w.cost FROM visits w WHERE w.patient_id = v.patient_id AND w.day < v.day) AS k, COUNT(*) FROM visits v GROUP BY k HAVING k = ANY ([TRUE, FALSE]) ORDER BY k",
 )
 
 

@@ -62,7 +62,7 @@ def quantified(
     (query,) = scope.source.take(side, "this")
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take(query, "this")
-    if type(query) is exp.Array and query.expressions:
+    if type(query) is exp.Array and query.expressions and query.find(exp.Column) is None:
         (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
         query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
     elif not isinstance(query, exp.Query):
@@ -70,7 +70,7 @@ def quantified(
             side,
             "subquery",
             "ANY and ALL take a subquery or a list of constants",
-            "x > (SELECT MAX(y) FROM …)",
+            "of columns: x > a OR x > b",
         )
     compared = partial(scope.scalars.lower if value is None else value, operand)
     try:
