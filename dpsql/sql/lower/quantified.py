@@ -10,7 +10,7 @@ Source: ISO/IEC 9075-2, <quantified comparison predicate>; Dwork, Roth 2014, Pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeGuard
@@ -62,15 +62,16 @@ def quantified(
     (query,) = scope.source.take(side, "this")
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take(query, "this")
-    if type(query) is exp.Array and query.expressions and query.find(exp.Column) is None:
+    if type(query) is exp.Array and query.expressions:
         (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
+        _check_constants(scope, items)
         query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
     elif not isinstance(query, exp.Query):
         scope.source.refuse(
             side,
             "subquery",
             "ANY and ALL take a subquery or a list of constants",
-            "of columns: x > a OR x > b",
+            "x > (SELECT MAX(y) FROM …)",
         )
     compared = partial(scope.scalars.lower if value is None else value, operand)
     try:
@@ -83,6 +84,15 @@ def quantified(
     if type(side) is exp.All:
         return values.all(_NAMES[type(node)])
     return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))
+
+
+def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
+    for item in items:
+        for part in item.walk(prune=lambda node: isinstance(node, exp.Query)):
+            if type(part) is exp.Column:
+                scope.source.refuse(
+                    part, "column", "a list of ANY or ALL holds constants", "of ANY: x > a OR x > b"
+                )
 
 
 def _plain(query: exp.Query) -> TypeGuard[exp.Select]:
