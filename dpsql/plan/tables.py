@@ -122,7 +122,8 @@ class PartitionFilter:
 class Elements:
     """A list column of which each row is read once for each element, the first `most` of them.
 
-    `stored` is the path to the list in the table; `column` is the column that holds the element.
+    `stored` is the path to the list in the table; `column` is the column that holds the element. A row without elements is
+    read once, with NULL for the element, where the join with the list is `outer`.
     """
 
     tag: ClassVar[str] = "Elements"
@@ -130,6 +131,7 @@ class Elements:
     stored: tuple[str, ...]
     column: Column
     most: int
+    outer: bool = later(False, "outer")
 
 
 @dataclass(frozen=True, slots=True)

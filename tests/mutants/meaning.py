@@ -54,8 +54,8 @@ FAULTS = (
     Fault(
         "where-loses-a-conjunct",
         "dpsql.sql.lower.semi_joins:split_where",
-        "relation = assemble(scope, items, [part for part in plain if part not in across])",
-        "relation = assemble(scope, items, [part for part in plain if part not in across][:1])",
+        "relation = assemble(scope, [*joined, *items], [*(part for part in plain if part not in across), *on])",
+        "relation = assemble(scope, [*joined, *items], [part for part in plain if part not in across][:1])",
         "conditions of WHERE behind the first are dropped",
         _DIFFERENTIAL,
     ),

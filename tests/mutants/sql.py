@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "private-rows-decide-all",
-        "dpsql.sql.lower.quantified:quantified",
+        "dpsql.sql.lower.quantified:_of_all",
         "isinstance(source, Scan) or is_private(source)",
         "isinstance(source, Scan)",
         "whether one private row is the greatest of all is answered as a release that nobody asked for",

@@ -63,6 +63,11 @@ MATCHED = (
     f"{TOTALS} people WHERE x NOT IN (SELECT w FROM p WHERE p.k = people.k) GROUP BY k",
     f"{TOTALS} people WHERE EXISTS (SELECT 1 FROM p WHERE w > x AND q <> n) GROUP BY k",
     f"{TOTALS} people WHERE id IN (SELECT person FROM visits GROUP BY person HAVING SUM(c) > 2) GROUP BY k",
+    f"{TOTALS} people q WHERE n > 1 OR EXISTS (SELECT 1 FROM visits WHERE person = q.id AND c > q.x) GROUP BY k",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE t = 'a' OR EXISTS (SELECT 1 FROM items WHERE visit = v.vid AND a < v.c)",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE c > (SELECT AVG(a) FROM items WHERE visit = v.vid AND a <> v.c)",
+    "SELECT COUNT(*), SUM(x) FROM people q WHERE x >= ALL (SELECT c FROM visits WHERE person = q.id AND c <> q.n)",
+    "SELECT COUNT(*), SUM(x) FROM people q WHERE n > 1 OR EXISTS (SELECT 1 FROM p WHERE w > q.x)",
 )
 PUT_TOGETHER = (
     "SELECT COUNT(*), SUM(z) FROM (SELECT id, x AS z FROM people UNION ALL SELECT person, c FROM visits)",
@@ -168,8 +173,13 @@ DISTINCT = (
     "SELECT COUNT(*) FROM (SELECT s FROM people UNION SELECT t FROM visits)",
     "SELECT COUNT(*), COUNT(s) FROM (SELECT s, n FROM people INTERSECT SELECT t, c FROM visits)",
     "SELECT COUNT(*) FROM (SELECT s FROM people EXCEPT SELECT t FROM visits)",
+    "SELECT COUNT(*) FROM (SELECT n FROM people INTERSECT SELECT c FROM visits INTERSECT SELECT a FROM items)",
+    "SELECT COUNT(*), COUNT(n) FROM (SELECT n FROM people EXCEPT (SELECT c FROM visits INTERSECT SELECT m FROM bills) EXCEPT SELECT o FROM notes)",
     "SELECT s, COUNT(*) FROM (SELECT s, n FROM people EXCEPT SELECT t, m FROM bills) GROUP BY s",
     "SELECT COUNT(*) FROM (SELECT a FROM items UNION SELECT b FROM parts UNION SELECT o FROM notes)",
+    "SELECT VAR_SAMP(DISTINCT n), STDDEV_POP(DISTINCT x) FROM people",
+    "SELECT k, VAR_POP(DISTINCT n) FROM people GROUP BY k",
+    "SELECT SUM(v), SUM(w) FROM (SELECT VAR_POP(DISTINCT x) AS v, STDDEV_SAMP(DISTINCT n) AS w FROM people GROUP BY id)",
     "SELECT AVG(d), COUNT(*) FROM (SELECT id, COUNT(DISTINCT (k, n)) AS d FROM people GROUP BY id)",
 )
 SPREAD = (

@@ -19,6 +19,13 @@ MARKS = (
     "age IN (SELECT q.age FROM people q WHERE q.id = p.id AND q.city <> p.city) OR age > 40",
     "city NOT IN (SELECT name FROM regions WHERE rank > 1) OR age > 40",
     "(id, city) NOT IN (SELECT id, city FROM people WHERE age > 40)",
+    "EXISTS (SELECT 1 FROM people q WHERE q.id = p.id AND q.cost > p.cost) OR age > 40",
+    "NOT (EXISTS (SELECT 1 FROM people q WHERE q.id = p.id AND q.age < p.age AND q.city <> p.city) OR city = 'Kiel')",
+    "age NOT IN (SELECT q.age FROM people q WHERE q.id = p.id AND q.cost > p.cost) OR city = 'Kiel'",
+    "age > 40 OR EXISTS (SELECT 1 FROM regions WHERE rank * 20 < p.age)",
+    "age >= ALL (SELECT q.age FROM people q WHERE q.id = p.id AND q.city IS NOT NULL)",
+    "cost < ANY (SELECT q.cost FROM people q WHERE q.id = p.id AND q.age IS DISTINCT FROM p.age) OR age > 40",
+    "cost > (SELECT AVG(q.cost) FROM people q WHERE q.id = p.id AND (q.age > p.age OR p.age IS NULL))",
     "CASE WHEN EXISTS (SELECT 1 FROM regions WHERE name = city) THEN age > 30 ELSE age < 30 END",
 )
 JOINS = (

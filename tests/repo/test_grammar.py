@@ -77,6 +77,8 @@ def test_sentences_are_of_many_kinds(connection: Connection) -> None:
     assert len(queries) > 1275
     assert verdicts[None] >= 10
     assert len(verdicts) >= 10
+    # CASE is one of some hundred operands: it takes more sentences, which cost less than their verdicts.
+    queries |= {sentence(seed) for seed in range(1500, 3000)}
     words = Counter(word.upper() for query in queries for word in set(query.split()))
     for word in ("JOIN", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "BETWEEN", "IN", "CASE", "DISTINCT"):
         assert words[word] >= 3, word

@@ -134,6 +134,28 @@ def test_what_no_link_declares_is_refused(connection: Connection, sql: str) -> N
     assert caught.value.code == "private_join"
 
 
+ONE_COLUMN = (
+    (
+        "WITH many AS (SELECT a.ticket FROM sales a, sales b WHERE a.customer = b.customer AND a.item <> b.item) "
+        "SELECT COUNT(*), COUNT(DISTINCT about) FROM calls WHERE about IN (SELECT ticket FROM many)"
+    ),
+    (
+        "SELECT COUNT(*) FROM calls JOIN (SELECT a.ticket FROM sales a JOIN sales b USING (customer) WHERE a.price < b.price) AS d "
+        "ON about = d.ticket"
+    ),
+)
+
+
+@pytest.mark.parametrize("sql", ONE_COLUMN)
+def test_a_link_of_one_column_leads_through_a_join(sql: str) -> None:
+    """Of a derived table of several private tables, a column that is a whole key still is one."""
+    policy = _policy()
+    policy["tables"]["calls"]["links"] = [{"column": "about", "references": "sales.ticket"}]
+    policy["tables"]["sales"]["rows_per_unit"] = 100
+    with _connect(policy) as opened, _database() as plain:
+        assert tuple(opened.query(sql).rows) == tuple(plain.execute(sql).fetchall())
+
+
 DECLARABLE = (
     ("SELECT COUNT(*) FROM sales s JOIN returns r ON s.ticket = r.ticket", "returns"),
     ("SELECT COUNT(*) FROM sales s LEFT JOIN calls c ON s.ticket = c.about", "calls"),

@@ -23,10 +23,23 @@ COUNTED = (
     "SELECT COUNT(*), COUNT(x) FROM (SELECT region AS x FROM visits INTERSECT SELECT age - 20 FROM visits)",
     "SELECT COUNT(*) FROM (SELECT age, urgent FROM visits EXCEPT SELECT age, urgent FROM visits WHERE plan = 'A')",
     "SELECT COUNT(*) FROM (SELECT note, plan FROM visits INTERSECT (SELECT note, plan FROM visits WHERE urgent UNION SELECT note, plan FROM visits WHERE age > 60))",
+    "SELECT COUNT(*) FROM (SELECT age FROM visits WHERE plan = 'A' INTERSECT SELECT age FROM visits WHERE plan = 'B' INTERSECT SELECT age FROM visits WHERE urgent)",
+    "SELECT COUNT(*), COUNT(age) FROM (SELECT age, plan FROM visits EXCEPT SELECT age, plan FROM visits WHERE urgent EXCEPT SELECT age, plan FROM visits WHERE region = 1)",
+    "SELECT COUNT(*) FROM (SELECT age FROM visits EXCEPT (SELECT age FROM visits WHERE urgent INTERSECT SELECT age FROM visits WHERE plan = 'A'))",
+    "SELECT COUNT(*) FROM ((SELECT note FROM visits WHERE urgent INTERSECT SELECT note FROM visits WHERE plan = 'A') UNION SELECT note FROM visits WHERE region = 2)",
+    "SELECT plan, COUNT(*) FROM ((SELECT plan, age FROM visits WHERE urgent UNION SELECT plan, age FROM visits WHERE age > 60) INTERSECT SELECT plan, age FROM visits WHERE region < 2 EXCEPT SELECT plan, age FROM visits WHERE region = 0) WHERE age > 20 GROUP BY plan",
     "WITH d AS (SELECT DISTINCT note, urgent FROM visits) SELECT urgent, COUNT(*) FROM d GROUP BY urgent",
     "SELECT COUNT(*) FROM (SELECT DISTINCT grade, salary FROM staff)",
 )  # fmt: skip
 REFUSED = (
+    "SELECT COUNT(*) FROM ("
+    + " INTERSECT ".join(f"SELECT age FROM visits WHERE region <> {n}" for n in range(5))
+    + ")",
+    "SELECT COUNT(*) FROM ("
+    + " EXCEPT ".join(f"SELECT age FROM visits WHERE region <> {n}" for n in range(9))
+    + ")",
+    "SELECT COUNT(*) FROM (SELECT age FROM visits INTERSECT SELECT region FROM visits INTERSECT SELECT cost FROM visits)",
+    "SELECT COUNT(DISTINCT age) FROM ((SELECT age FROM visits INTERSECT SELECT region FROM visits) UNION SELECT age FROM visits)",
     "SELECT COUNT(*) FROM (SELECT DISTINCT age FROM visits) AS d JOIN regions ON d.age = id",
     "SELECT COUNT(*) FROM regions JOIN (SELECT age FROM visits UNION SELECT region FROM visits) AS d ON d.age = id",
     "SELECT COUNT(*) FROM (SELECT age + 1 AS x FROM (SELECT DISTINCT age FROM visits))",

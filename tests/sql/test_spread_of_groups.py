@@ -52,6 +52,23 @@ def test_of_released_and_public_rows(connection: Connection, sql: str) -> None:
     _assert_alike(connection, sql)
 
 
+DISTINCT = (
+    "SELECT VAR_POP(DISTINCT age), VAR_SAMP(DISTINCT age), STDDEV_POP(DISTINCT cost), VARIANCE(DISTINCT cost) FROM visits",
+    "SELECT plan, STDDEV(DISTINCT age), VAR_SAMP(DISTINCT age) FILTER (WHERE cost > 100) FROM visits GROUP BY plan",
+    "SELECT VAR_POP(DISTINCT age) FROM visits WHERE age > 1000",
+    "SELECT SUM(v), COUNT(v) FROM (SELECT VAR_SAMP(DISTINCT cost) AS v FROM visits GROUP BY patient_id)",
+    "SELECT SUM(v), COUNT(v) FROM (SELECT STDDEV_POP(DISTINCT age) AS v FROM visits GROUP BY patient_id, urgent)",
+    "SELECT VAR_POP(DISTINCT id % 2), STDDEV(DISTINCT id) FROM regions",
+    "SELECT STDDEV(DISTINCT n) FROM (SELECT plan, urgent, COUNT(*) AS n FROM visits GROUP BY plan, urgent)",
+)
+
+
+@pytest.mark.parametrize("sql", DISTINCT)
+def test_a_spread_of_distinct_values_is_that_of_duckdb(connection: Connection, sql: str) -> None:
+    """Each value counts once: across units, of a unit's rows, of released and of public ones."""
+    _assert_alike(connection, sql)
+
+
 def _assert_alike(connection: Connection, sql: str) -> None:
     ours = sorted(connection.query(sql).rows, key=str)
     with clinic() as plain:

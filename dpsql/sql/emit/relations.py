@@ -326,12 +326,15 @@ def _table(scan: Scan) -> str:
     """The table, or its rows once for each element of its lists.
 
     Claim: a row is there at most as often as the product of the most elements of its lists, and each time with its unit.
-    Why: a list is cut to its first elements before it is unnested; the other columns are repeated.
+    Why: a list is cut to its first elements, at least one, before it is unnested, or is a list of NULL alone; the other
+    columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
     text = table_name(scan.table)
     for item in scan.unnested:
         cut = f"list_slice({path(item.stored)}, 1, {item.most})"
+        if item.outer:
+            cut = f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"
         text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
     return text
 

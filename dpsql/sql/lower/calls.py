@@ -25,6 +25,7 @@ from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
+_QUOTIENT = "//"
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
 """Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
@@ -105,8 +106,18 @@ def _as_text(argument: Expr) -> Expr:
 def _readings(
     source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> Iterator[tuple[Expr, ...]]:
-    """The arguments as they are; then with text constants read as the type of what stands beside them, as in SQL."""
+    """The arguments as they are; then with text constants read as the type of what stands beside them, as in SQL.
+
+    Arithmetic that was widened is the whole number that it stands for: to // first, as of real numbers that is /, and to
+    functions of whole numbers alone.
+    """
+    whole = tuple(map(_whole_again, arguments))
+    again = whole != arguments and all(argument.type is Type.INTEGER for argument in whole)
+    if again and name == _QUOTIENT:
+        yield whole
     yield arguments
+    if again:
+        yield whole
     if name in _COMPARED and (truths := _truths(arguments)) is not None:
         yield truths
     target = common(tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT))

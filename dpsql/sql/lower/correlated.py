@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.backends import trial
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, walk
 from dpsql.plan.nodes import JoinKind, OuterQuery, Output, Project, PublicSubquery, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import cast, write
@@ -21,6 +21,7 @@ from dpsql.sql.lower.declared_links import linked
 from dpsql.sql.lower.derived import answer, project
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.joins import Attached
+from dpsql.sql.lower.outer_values import OuterValues
 from dpsql.sql.lower.per_unit import Groups, identifies
 from dpsql.sql.lower.scope import Named, Scope
 from dpsql.sql.lower.semi_joins import split_where
@@ -35,13 +36,13 @@ def correlated(
     """The value of a subquery for each row of the outer scope; None if it does not depend on these.
 
     `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
-    and one of the subquery's that are equal besides. Raises QueryRejected for what depends on the outer rows otherwise
-    than by equality.
+    and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
     """
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     if any(query.args.get(name) for name in ("group", "having", "with_")):
         return None
-    relation, across = split_where(inner, query)
+    values = OuterValues(scope, inner, query)
+    relation, across = split_where(inner, query, joining=values.join)
     if not across and not compared:
         return None
     if {name for name, value in query.args.items() if value} - _PLAIN or scope.waiting is None:
@@ -65,8 +66,7 @@ def correlated(
             "a window in a subquery with a value for each row would be laid on the rows of all of them",
             "lay it in a derived table, and join that",
         )
-    here = {named.alias for named in inner.tables.values()}
-    pairs = [_pair(scope, query, part, here) for part in across]
+    pairs = [*values.pairs]
     pairs += [(ours, inner.scalars.lower(theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
     alias = scope.context.fresh(query)
@@ -87,21 +87,6 @@ def correlated(
 def _optional(column: Column) -> Column:
     """A column of a source that a LEFT JOIN may find no row of."""
     return replace(column, facts=replace(column.facts, nullable=True))
-
-
-def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[Expr, Expr]:
-    """(outer expression, inner expression) of an equality between them."""
-    if isinstance(part, Call) and part.function.name == "eq":
-        for ours, theirs in (part.arguments, part.arguments[::-1]):
-            inside, outside = ({column.source for column in columns(side)} for side in (theirs, ours))
-            if inside and inside <= here and not outside & here:
-                return ours, theirs
-    scope.source.refuse(
-        query,
-        "subquery",
-        "a subquery with a value depends on the outer rows by equality alone",
-        "write inner.a = outer.a; EXISTS that stands alone in WHERE compares by anything",
-    )
 
 
 def _source(

@@ -72,10 +72,11 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
 def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
     """The parts of declared keys that a column of a derived table is.
 
-    Of several private sources, two columns could be parts of one key in different rows.
+    Of several private sources, two columns could be parts of one key in different rows; a key of one column is whole.
     """
     alone = sum(map(is_private, sources(relation))) == 1
-    return expr.facts.link_keys if isinstance(expr, Column) and alone else frozenset()
+    held = expr.facts.link_keys if isinstance(expr, Column) else frozenset()
+    return frozenset(part for part in held if alone or len(part[1]) == 1)
 
 
 def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
@@ -223,7 +224,9 @@ def _in_set(source: Source) -> Source:
     """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
     if isinstance(source, Project) and source.once:
         return replace(source, once=False)
-    if isinstance(source, SetOperation) and source.once and source.kind is SetKind.UNION:
+    sides = (source.left, source.right) if isinstance(source, SetOperation) else ()
+    compared = any(isinstance(side, SetOperation) and side.once for side in sides)
+    if isinstance(source, SetOperation) and source.once and source.kind is SetKind.UNION and not compared:
         return replace(source, once=False, kind=SetKind.UNION_ALL)
     return source
 

@@ -6,13 +6,16 @@ several units. Over them stand COUNT(*), COUNT(x) and COUNT(DISTINCT x), which a
 Claim: one unit moves each of these numbers, in all groups together, by at most the number of its rows that count.
 Why: rows are made one by counting distinct texts, one for each row of values, over all rows of the units; see
 `dpsql.aggregates.count_distinct`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed of three and of
-two such numbers over the rows of both sides, each of which a release measures.
-Source: McSherry 2009, "Privacy integrated queries", section 3.2 (union).
+two such numbers over the rows of both sides, each of which a release measures. Of several sides, whatever is asked of a
+value is decided by the sides that have it; it is a sum, with whole factors, of whether it is on any of some sides, and
+so the number of values is that sum of numbers of distinct values of some sides.
+Source: McSherry 2009, "Privacy integrated queries", section 3.2 (union); Rota 1964, "On the foundations of combinatorial
+theory I", section 3 (Möbius inversion over subsets).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
@@ -32,6 +35,8 @@ _HINT = (
     "add the unit's column to SELECT; or count them, and nothing else, in the SELECT around: "
     "SELECT COUNT(*) FROM (SELECT DISTINCT …), with WHERE and GROUP BY"
 )
+_MOST_SIDES, _MOST_COUNTS = 8, 15
+"""The most sides of set operations that are compared, and the most numbers that are added up for them."""
 
 
 def check_counted(context: Context, outer: OuterQuery) -> None:
@@ -72,14 +77,42 @@ def all_rows(context: Context, node: exp.Expr, relation: Relation) -> Relation:
         return replace(relation, once=False)
     if not isinstance(relation, SetOperation):
         raise TypeError("these rows are distinct as they are")
-    if relation.kind is SetKind.UNION:
+    if not compared(relation):
         return replace(relation, once=False, kind=SetKind.UNION_ALL)
-    left, right = (
-        _numbered(context, node, side, number)
-        for number, side in enumerate((relation.left, relation.right), 1)
+    first, *others = (
+        _numbered(context, node, side, number) for number, side in enumerate(_sides(relation), 1)
     )
     columns = (*relation.columns, _side(relation))
-    return SetOperation(left, right, relation.alias, SetKind.UNION_ALL, columns)
+    for place, other in enumerate(others, 1):
+        alias = relation.alias if place == len(others) else context.fresh(node)
+        named = tuple(replace(column, source=alias) for column in columns)
+        first = SetOperation(first, other, alias, SetKind.UNION_ALL, named)
+    return first
+
+
+def _sides(source: Source) -> list[Source]:
+    """The sides of a set operation, and of those that are its sides themselves."""
+    if isinstance(source, SetOperation) and source.once:
+        return [leaf for side in (source.left, source.right) for leaf in _sides_within(source, side)]
+    return [source]
+
+
+def _sides_within(whole: SetOperation, side: Source) -> list[Source]:
+    return _sides(side) if _same_values(whole, side) else [side]
+
+
+def _same_values(whole: SetOperation, side: Source) -> bool:
+    """Whether a side is a set operation that compares values as the whole does: converted, others would be equal."""
+    return (
+        isinstance(side, SetOperation)
+        and side.once
+        and [column.type for column in side.columns] == [column.type for column in whole.columns]
+    )
+
+
+def _nested(source: SetOperation) -> bool:
+    """Whether a side is a set operation itself that is to be compared."""
+    return any(_same_values(source, side) for side in (source.left, source.right))
 
 
 def _numbered(context: Context, node: exp.Expr, side: Source, number: int) -> Source:
@@ -111,7 +144,9 @@ def counted(
 
 def compared(source: Project | SetOperation) -> bool:
     """Whether rows are distinct ones of one side that are, or are not, on the other."""
-    return isinstance(source, SetOperation) and source.kind in (SetKind.INTERSECT, SetKind.EXCEPT)
+    return isinstance(source, SetOperation) and (
+        source.kind in (SetKind.INTERSECT, SetKind.EXCEPT) or _nested(source)
+    )
 
 
 def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
@@ -133,6 +168,8 @@ def _of_sides(
     if not isinstance(source, SetOperation) or not compared(source):
         return count(value)
     side = _side(source)
+    if _nested(source):
+        return _of_many(scope, node, source, value, count)
 
     def of(number: int) -> Expr:
         other = call(node, "ne", side, Literal(number, Type.INTEGER))
@@ -141,3 +178,67 @@ def _of_sides(
     if source.kind is SetKind.EXCEPT:
         return call(node, "subtract", count(value), of(2))
     return call(node, "subtract", call(node, "add", of(1), of(2)), count(value))
+
+
+def _of_many(
+    scope: Scope, node: exp.Expr, source: SetOperation, value: Expr, count: Callable[[Expr], Expr]
+) -> Expr:
+    """The number of values that set operations over several sides leave, as a sum of numbers of values of some sides."""
+    call, side, number = scope.scalars.call, _side(source), len(_sides(source))
+    factors = _factors(number, lambda having: _left(source, having)) if number <= _MOST_SIDES else {}
+    if not 0 < len(factors) <= _MOST_COUNTS:
+        scope.source.refuse(
+            node,
+            "distinct",
+            f"distinct rows of {number} sides would be computed of over {_MOST_COUNTS} noisy numbers",
+            "release the values of each side as groups: SELECT COUNT(*) FROM (SELECT x … GROUP BY x INTERSECT …)",
+        )
+    found: Expr | None = None
+    # The first is above zero, as no set operation has fewer values than none.
+    for some, factor in sorted(factors.items(), key=lambda pair: pair[1] < 0):
+        here = [Literal(place + 1, Type.INTEGER) for place in range(number) if some >> place & 1]
+        among = call(node, "in", side, *here)
+        held = value if len(here) == number else call(node, "case", among, value, Literal(None, Type.NULL))
+        part = count(held)
+        if abs(factor) > 1:
+            part = call(node, "multiply", part, Literal(abs(factor), Type.INTEGER))
+        found = part if found is None else call(node, "add" if factor > 0 else "subtract", found, part)
+    if found is None:
+        raise TypeError("there are factors")
+    return found
+
+
+def _left(source: SetOperation, having: Iterator[bool]) -> bool:
+    """Whether a value is in a set operation, given of each side in turn whether it has the value."""
+    left, right = (
+        _left(side, having) if isinstance(side, SetOperation) and _same_values(source, side) else next(having)
+        for side in (source.left, source.right)
+    )
+    match source.kind:
+        case SetKind.INTERSECT:
+            return left and right
+        case SetKind.EXCEPT:
+            return left and not right
+        case _:
+            return left or right
+
+
+def _factors(number: int, left: Callable[[Iterator[bool]], bool]) -> dict[int, int]:
+    """The factors of the numbers of values of some sides, these as bits, whose sum is the number of values that are left.
+
+    What is on the sides of a set of bits `has` is on any of `some` where they share a bit. So a value counts as
+    total - g(none of has), where g sums the factors of the sets within a complement; g is inverted over subsets.
+
+    >>> _factors(2, lambda having: all([next(having), next(having)]))
+    {1: 1, 2: 1, 3: -1}
+    """
+    everything = (1 << number) - 1
+    left_by = [
+        left(iter([bool(has >> place & 1) for place in range(number)])) for has in range(everything + 1)
+    ]
+    within = [int(left_by[everything]) - int(left_by[everything & ~some]) for some in range(everything + 1)]
+    for place in range(number):
+        for some in range(everything + 1):
+            if some >> place & 1:
+                within[some] -= within[some & ~(1 << place)]
+    return {some: factor for some, factor in enumerate(within) if some and factor}

@@ -19,8 +19,10 @@ from dpsql.policy import fold
 from dpsql.sql.lower.scope import Named, Scope
 
 
-def elements(scope: Scope, node: exp.Expr) -> bool:
+def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
+
+    Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
 
     Claim: each row of a unit becomes at most `max_elements` rows of that unit.
     Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
@@ -53,14 +55,16 @@ def elements(scope: Scope, node: exp.Expr) -> bool:
         )
     ((holder, (spelt, path, facts, most)),) = found
     scanned = scope.tables[holder].relation
-    column = Column(scope.tables[holder].alias, f"#{spelt}", facts)
+    column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
     _check_unnested(scope, node, holder, scanned, column)
     if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in scope.tables:
         scope.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
     rows = scanned.contribution.rows * most
     # What was unique in the table is not in rows that are repeated.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
-    whole = replace(scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most)))
+    whole = replace(
+        scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most, outer))
+    )
     for name, known in scope.tables.items():
         if known.relation is scanned:
             scope.tables[name] = replace(known, relation=whole)
@@ -103,5 +107,5 @@ def _check_unnested(scope: Scope, node: exp.Expr, holder: str, scanned: nodes.So
             "the list is of a table whose row a LEFT JOIN may not find",
             "put its table first",
         )
-    if isinstance(scanned, Scan) and any(item.column == column for item in scanned.unnested):
+    if isinstance(scanned, Scan) and any(item.column.name == column.name for item in scanned.unnested):
         scope.source.refuse(node, "join", "the list is unnested twice", "join two derived tables on the unit")

@@ -62,7 +62,7 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     if within:
         _attach_group(scope, join, items, table, within)
         return
-    if elements(scope, table):
+    if elements(scope, table, outer=side == "LEFT"):
         _check_elements(scope, join, side, items)
         return
     before = list(scope.tables)
@@ -97,7 +97,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attache
     on = join.args.get("on")
     plain = on is None or (type(on) is exp.Boolean and on.this)
     if (
-        side
+        side not in ("", "LEFT")
         or not plain
         or join.args.get("using")
         or join.args.get("method")
@@ -106,7 +106,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attache
         scope.source.refuse(
             join,
             "join",
-            "a list is unnested by CROSS JOIN: rows without elements are not kept",
+            "a list is unnested by CROSS JOIN, or by LEFT JOIN ON TRUE, which keeps rows without elements",
             "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
     if scope.matched or any(item.kind is not JoinKind.INNER for item in items):

@@ -334,7 +334,8 @@ class Grouping(ABC):
         if isinstance(node, (exp.Subquery, exp.Filter)):
             return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
         if is_quantified(node):
-            return quantified(self.scope, node, self.outer.lower)
+            key = None if aggregates(node.this) else self._key(node)
+            return quantified(self.scope, node, self.outer.lower) if key is None else key
         alias = self._aliased(node)
         if alias is not None:
             return alias

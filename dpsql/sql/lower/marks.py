@@ -35,7 +35,10 @@ _UNKNOWN = Literal(None, Type.BOOLEAN)
 def mark(scope: Scope, node: exp.Expr) -> Expr:
     """Whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
     if is_quantified(node):
-        return quantified(scope, node)
+        if node not in scope.marks:
+            found = quantified(scope, node, correlate=lambda query: correlated(scope, query, _refuse))
+            scope.marks[node.copy()] = found
+        return scope.marks[node]
     if type(node) is exp.Exists:
         (query,) = scope.source.take(node, "this")
         rows = _rows(scope, query)

@@ -1,24 +1,29 @@
-"""Lowers comparisons with ALL and ANY of a public or released column to comparisons with its least or greatest value.
+"""Lowers comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
 
 Claim: `x > ALL (SELECT y …)` is TRUE where there is no y; FALSE where x > MAX(y) is; unknown where it is, or where some y is
 NULL; else TRUE. Likewise for >= with MAX, and for < and <= with MIN; = is >= and <=. ANY is the opposite of ALL of the
-opposite comparison. The rows are public or released, so that nothing more is released.
+opposite comparison. The rows are public, released, or of the unit of the row that is compared, so that nothing more is
+released.
 Why: ALL is the AND of the comparisons with each y, which the greatest y decides, as the order is total: NaN is the greatest.
 Source: ISO/IEC 9075-2, <quantified comparison predicate>; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeGuard
 
 from sqlglot import exp
 
+from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.nodes import is_private
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.sql.lower.derived import plain
 from dpsql.sql.lower.scope import CommonTable, Scope
 
 _NAMES: dict[type[exp.Expr], str] = {
@@ -29,14 +34,28 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.EQ: "eq",
     exp.NEQ: "ne",
 }
+_AGGREGATES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
+    "rows": lambda _: exp.Count(this=exp.Star(), big_int=True),
+    "count": lambda column: exp.Count(this=column, big_int=True),
+    "max": lambda column: exp.Max(this=column),
+    "min": lambda column: exp.Min(this=column),
+}
+Lowering = Callable[[exp.Expr], Expr]
+Correlating = Callable[[exp.Select], Expr | None]
+Aggregated = Callable[[Callable[[exp.Expr], exp.Expr]], Expr]
+"""The value of an aggregate, given of a column, over the rows of a subquery."""
 _OPPOSITE = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt", "eq": "ne", "ne": "eq"}
 _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN, _ZERO = Literal(None, Type.BOOLEAN), Literal(0, Type.INTEGER)
 
 
-def quantified(scope: Scope, node: exp.Expr, lower: Callable[[exp.Expr], Expr] | None = None) -> Expr:
-    """Whether a value compares so with all, or any, values of a subquery; `lower` lowers the value, else the scope does.
+def quantified(
+    scope: Scope, node: exp.Expr, value: Lowering | None = None, correlate: Correlating | None = None
+) -> Expr:
+    """Whether a value compares so with all, or any, values of a subquery.
 
+    `value` lowers what is compared, else the scope does; `correlate` lowers a subquery that has a value for each row around
+    it, where that may be, and gives None for what has one value for all.
     Raises QueryRejected.
     """
     operand, side = scope.source.take(node, "this", "expression")
@@ -45,6 +64,7 @@ def quantified(scope: Scope, node: exp.Expr, lower: Callable[[exp.Expr], Expr] |
         (query,) = scope.source.take(query, "this")
     if type(query) is exp.Array and query.expressions:
         (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
+        _check_constants(scope, items)
         query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
     elif not isinstance(query, exp.Query):
         scope.source.refuse(
@@ -53,6 +73,55 @@ def quantified(scope: Scope, node: exp.Expr, lower: Callable[[exp.Expr], Expr] |
             "ANY and ALL take a subquery or a list of constants",
             "x > (SELECT MAX(y) FROM …)",
         )
+    compared = partial(scope.scalars.lower if value is None else value, operand)
+    try:
+        values = _of_all(scope, node, side, query, compared)
+    except QueryRejected as refusal:
+        if refusal.code not in ("table", "column") or correlate is None or not _plain(query):
+            raise
+        # It may read a column of the rows around it.
+        values = _Values(scope, node, compared(), _of_each(scope, query, correlate, refusal))
+    if type(side) is exp.All:
+        return values.all(_NAMES[type(node)])
+    return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))
+
+
+def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
+    for item in items:
+        for part in item.walk(prune=lambda node: isinstance(node, exp.Query)):
+            if type(part) is exp.Column:
+                scope.source.refuse(
+                    part, "column", "a list of ANY or ALL holds constants", "of ANY: x > a OR x > b"
+                )
+
+
+def _plain(query: exp.Query) -> TypeGuard[exp.Select]:
+    return type(query) is exp.Select and len(query.expressions) == 1 and plain(query)
+
+
+def _of_each(scope: Scope, query: exp.Select, correlate: Correlating, refusal: QueryRejected) -> Aggregated:
+    """Aggregates of a subquery that has other rows for each row around it."""
+    (item,) = query.expressions
+    item = item.this if type(item) is exp.Alias else item
+
+    def of(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
+        asked = query.copy()
+        asked.set("expressions", [aggregate(item.copy())])
+        key = ("quantified", asked)
+        if key not in scope.marks:
+            found = correlate(asked)
+            if found is None:
+                raise refusal
+            scope.marks[key] = found
+        return scope.marks[key]
+
+    return of
+
+
+def _of_all(
+    scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Callable[[], Expr]
+) -> _Values:
+    """A subquery that has the same public or released rows for each row around it."""
     name = scope.context.fresh(node)
     table = CommonTable(query, ("c0",), scope.context.common)
     inner = replace(scope, context=replace(scope.context, common={**scope.context.common, fold(name): table}))
@@ -66,20 +135,22 @@ def quantified(scope: Scope, node: exp.Expr, lower: Callable[[exp.Expr], Expr] |
         )
     if len(source.columns) != 1:
         scope.source.refuse(side, "subquery", "a subquery of ALL or ANY has one column")
-    values = _Values(inner, node, (lower or scope.scalars.lower)(operand), name)
-    if type(side) is exp.All:
-        return values.all(_NAMES[type(node)])
-    return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))
+
+    def of(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
+        from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))
+        return inner.uncorrelated(node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_))
+
+    return _Values(inner, node, compared(), of)
 
 
 @dataclass(slots=True)
 class _Values:
-    """A value, and the column `c0` of a common table that it is compared with."""
+    """A value, and the aggregates of the column that it is compared with."""
 
     scope: Scope
     node: exp.Expr
     value: Expr
-    table: str
+    aggregated: Aggregated
     known: dict[str, Expr] = field(default_factory=dict)
 
     def all(self, name: str) -> Expr:
@@ -101,16 +172,7 @@ class _Values:
         )
 
     def _of(self, aggregate: str) -> Expr:
-        """(SELECT aggregate FROM table), once."""
+        """(SELECT aggregate FROM …), once."""
         if aggregate not in self.known:
-            column = exp.column("c0")
-            outputs = {
-                "rows": exp.Count(this=exp.Star(), big_int=True),
-                "count": exp.Count(this=column, big_int=True),
-                "max": exp.Max(this=column),
-                "min": exp.Min(this=column),
-            }
-            table = exp.Table(this=exp.to_identifier(self.table, quoted=True))
-            query = exp.Select(expressions=[outputs[aggregate]], from_=exp.From(this=table))
-            self.known[aggregate] = self.scope.uncorrelated(self.node, query)
+            self.known[aggregate] = self.aggregated(_AGGREGATES[aggregate])
         return self.known[aggregate]

@@ -224,7 +224,10 @@ def _is(self: Scalars, node: exp.Expr) -> Expr:
 def _in(self: Scalars, node: exp.Expr) -> Expr:
     if node.args.get("query") is not None:
         self.source.refuse(
-            node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
+            node,
+            "subquery",
+            "IN over a subquery compares rows, not groups",
+            "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take(node, "this", "expressions", "field")
     listed = [*_listed(self, items or ()), *([] if column is None else [column])]

@@ -16,7 +16,7 @@ from dpsql.plan.types import Type
 from dpsql.sql.lower.declared_links import alternatives, declaration, linked, tells
 from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
-from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
+from dpsql.sql.lower.joins import Attached, assemble, condition, conditions, conjuncts, same_identity
 from dpsql.sql.lower.public_left_joins import as_inner
 from dpsql.sql.lower.scope import Matched, Scope, is_matching
 
@@ -28,10 +28,16 @@ def _is_semi_join(node: exp.Expr) -> bool:
     return is_matching(_bare(node.this) if type(node) is exp.Not else node)
 
 
-def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
+Joining = Callable[[Sequence[Expr]], tuple[list[Attached], list[Expr]]]
+"""What is joined besides, for conditions that name columns of an outer query, and the conditions of that join."""
+
+
+def split_where(
+    scope: Scope, select: exp.Select, *, released: bool = False, joining: Joining | None = None
+) -> tuple[Relation, list[Expr]]:
     """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
 
-    Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
+    With `joining` these are joined to a further source, where they are no equalities. Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
     """
     items = from_clause(scope, select)
     items = as_inner(scope, items) if released else items
@@ -53,7 +59,8 @@ def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> 
     scope.waiting = None
     here = {named.alias for named in scope.tables.values()}
     across = [part for part in plain if not {column.source for column in columns(part)} <= here]
-    relation = assemble(scope, items, [part for part in plain if part not in across])
+    joined, on = ([], []) if joining is None else joining(across)
+    relation = assemble(scope, [*joined, *items], [*(part for part in plain if part not in across), *on])
     for partner in scope.matched:
         relation = _matched(scope, relation, partner)
     for node in matched:

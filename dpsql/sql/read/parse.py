@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
 from dpsql.sql.read.options import OptionsClause, taken_out
-from dpsql.sql.read.rejection import Source, is_text
+from dpsql.sql.read.rejection import STATEMENTS, Source, is_text
 from dpsql.sql.read.translate import translated
 
 MAX_CHARACTERS = 500_000
@@ -242,10 +242,20 @@ def _tokens(text: str, dialect: Dialect) -> list[Token]:
         _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
-    return _with_fractions(tokens)
+    return _with_fractions(_with_casts(tokens))
 
 
-def _with_fractions(tokens: Sequence[Token]) -> list[Token]:
+def _with_casts(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The words with `?::` as a parameter and its cast, which another dialect has as one word."""
+    for token in tokens:
+        if token.token_type is TokenType.QDCOLON:
+            yield Token(TokenType.PLACEHOLDER, "?", token.line, token.col - 2, token.start, token.start)
+            yield Token(TokenType.DCOLON, "::", token.line, token.col, token.start + 1, token.end)
+        else:
+            yield token
+
+
+def _with_fractions(tokens: Iterable[Token]) -> list[Token]:
     """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
     found: list[Token] = []
     for token in tokens:
@@ -275,10 +285,11 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
         _refuse("syntax", "the query is empty")
     _check_length(source.text, tokens)
     if tokens[0].token_type not in _STARTS:
+        word = tokens[0].text.upper()
         raise QueryRejected(
-            f"only SELECT is answered, not {tokens[0].text.upper()}",
+            f"only SELECT is answered, not {word}",
             code="not_a_select",
-            hint="dpsql reads; changes are made by the owner on the database itself",
+            hint=STATEMENTS.get(word, "dpsql reads; changes are made by the owner on the database itself"),
             position=source.at(tokens[0].start),
             text=source.text,
         )

@@ -17,6 +17,20 @@ _INSTEAD: Mapping[str, str] = {
     "sample": "the noise is less for all rows than for a part of them: leave the sample out",
 }
 """What to write for a clause that is refused wherever it stands."""
+_DESCRIBED = (
+    "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
+)
+_SAID = "a query says what it is asked with: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
+STATEMENTS: Mapping[str, str] = {
+    **dict.fromkeys(("PIVOT", "PIVOT_LONGER", "PIVOT_WIDER", "UNPIVOT"), _INSTEAD["pivots"]),
+    **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
+    **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
+    "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",
+    "CALL": "functions that make rows stand in FROM: SELECT x FROM RANGE(3) AS t(x)",
+    "TABLE": "SELECT … FROM t",
+    "VALUES": "SELECT * FROM (VALUES (1), (2)) AS t(x)",
+}
+"""What to write for a statement that begins so and changes nothing."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text after which the first argument of a call stands."""
 

@@ -257,3 +257,34 @@ SELECT COUNT(*) FROM customers SEMI JOIN web_sales USING (customer_key);
 
 -- 70 anti_join
 SELECT COUNT(*) FROM customers c ANTI JOIN web_sales s ON s.customer_key = c.customer_key;
+
+-- 71 later_on_the_web_or_large
+SELECT COUNT(*) FROM store_sales s WHERE s.quantity > 8
+   OR EXISTS (SELECT 1 FROM web_sales w WHERE w.customer_key = s.customer_key AND w.date_key > s.date_key);
+
+-- 72 above_own_average_so_far
+SELECT COUNT(*) FROM store_sales s
+WHERE s.paid > (SELECT AVG(w.paid) FROM store_sales w WHERE w.customer_key = s.customer_key AND w.date_key < s.date_key);
+
+-- 73 best_category
+SELECT i.category, SUM(s.paid) AS revenue FROM store_sales s JOIN items i USING (item_key) GROUP BY i.category
+HAVING SUM(s.paid) >= ALL (SELECT SUM(paid) FROM store_sales JOIN items USING (item_key) GROUP BY category);
+
+-- 74 quarters_since_first_order
+WITH first AS (SELECT customer_key, MIN(date_key) AS day FROM store_sales GROUP BY customer_key)
+SELECT (s.date_key - f.day) // 90 AS quarter, COUNT(DISTINCT s.customer_key) AS customers
+FROM store_sales s JOIN first f ON s.customer_key = f.customer_key GROUP BY 1 ORDER BY 1;
+
+-- 75 spread_of_distinct_quantities
+SELECT a.city, AVG(s.quantity), VAR_SAMP(DISTINCT s.quantity) AS spread FROM store_sales s JOIN addresses a USING (customer_key) GROUP BY a.city ORDER BY 1;
+
+-- 76 largest_own_order
+SELECT COUNT(*), AVG(paid) FROM web_sales s WHERE paid >= ALL (SELECT paid FROM web_sales w WHERE w.customer_key = s.customer_key);
+
+-- 77 conversion_of_viewers
+SELECT COUNT(*) FILTER (WHERE carts > 0) * 1.0 / COUNT(*) AS rate FROM (SELECT customer_key, COUNT_IF(page = 'cart') AS carts FROM page_views GROUP BY customer_key);
+
+-- 78 store_against_web_spend
+WITH t AS (SELECT customer_key, SUM(CASE WHEN ch = 's' THEN paid ELSE 0 END) AS s, SUM(CASE WHEN ch = 'w' THEN paid ELSE 0 END) AS w
+           FROM (SELECT 's' AS ch, customer_key, paid FROM store_sales UNION ALL SELECT 'w', customer_key, paid FROM web_sales) GROUP BY customer_key)
+SELECT COUNT(*) FILTER (WHERE s > w) AS store, COUNT(*) FILTER (WHERE w > s) AS web, CORR(s, w) FROM t;

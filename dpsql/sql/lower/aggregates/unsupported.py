@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dpsql.sql.read.rejection import Source
 
-_LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
+_LISTED = "rows and groups are not put together into one value; they are listed as rows: SELECT x, COUNT(*) … GROUP BY x"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.GroupConcat: _LISTED,
     exp.ArrayAgg: _LISTED,

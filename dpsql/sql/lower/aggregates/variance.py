@@ -8,6 +8,9 @@ Source: Dwork, Roth 2014, Proposition 2.1.
 Over the rows of one unit, and over released and public rows, they are computed of exact means: to some 15 digits of the
 square of the bounds' width, or of the greatest value where there are no bounds. Within bounds, a variance is within its own.
 
+Of DISTINCT values, the total of the squares is that of the values above the middle and that of those below: on either side
+the squares of different values differ, so that each counts once.
+
 A variance does not change where its argument is shifted, and the square of what lies about zero has the
 smallest interval, hence the least noise. A noisy variance below zero is zero.
 """
@@ -32,6 +35,7 @@ from dpsql.sql.lower.aggregates.base import (
     ExactGroups,
     Form,
     Rows,
+    of_distinct,
     refuse_distinct,
 )
 from dpsql.sql.lower.scalars import Scalars
@@ -50,6 +54,7 @@ class VarianceFormula:
     known: Known
     of: tuple[Expr, ...]
     exact: bool = False
+    distinct: bool = False
 
     def between(self, found: Expr, low: Fraction | None, high: Fraction) -> Expr:
         """What is exact, in the interval that it is in but for rounding; `low` is None for -`high`."""
@@ -73,8 +78,32 @@ class VarianceFormula:
 
     def variance(self, place: int = 0) -> Expr:
         """The mean square less the square of the mean."""
-        found = self.covariance(place, place)
+        found = self._of_distinct() if self.distinct else self.covariance(place, place)
         return self._call("case", self._call("lt", found, _ZERO), _ZERO, found)
+
+    def _of_distinct(self) -> Expr:
+        """The mean square of distinct values less the square of their mean."""
+        about, number = self._about(0), self._number()
+        halves = (
+            self._call(
+                "case",
+                self._call(name, about, Literal(0, Type.INTEGER)),
+                self._call("multiply", about, about),
+                _NULL,
+            )
+            for name in ("ge", "lt")
+        )
+        squares = (
+            self._call("coalesce", self.released("sum_distinct", half), Literal(0, half.type))
+            for half in halves
+        )
+        mean = self._call("divide", self.released("sum_distinct", about), number)
+        square = self._call("divide", self._call("add", *squares), number)
+        return self._call("subtract", square, self._call("multiply", mean, mean))
+
+    def _number(self) -> Expr:
+        """How many rows, or distinct values, there are."""
+        return self.released("count_distinct" if self.distinct else "count", self._beside(self.of[0], 0))
 
     def covariance(self, first: int = 0, second: int = 1) -> Expr:
         """The mean product less the product of the means."""
@@ -86,7 +115,7 @@ class VarianceFormula:
 
     def of_sample(self, found: Expr) -> Expr:
         """A variance or covariance as that of all from which the rows are a sample; NULL of a single one."""
-        rows = self.released("count", self._beside(self.of[0], 0))
+        rows = self._number()
         fewer = self._call("subtract", rows, _ONE)
         scaled = self._call("divide", self._call("multiply", found, rows), fewer)
         return self._call("case", self._call("gt", rows, _ONE), scaled, _NULL)
@@ -144,19 +173,27 @@ class VarianceFormula:
         return self.scalars.call(self.node, name, *arguments)
 
 
-def _arguments(over: Rows, node: exp.AggFunc, width: int) -> tuple[Expr, ...]:
-    """The numbers that are a call's arguments."""
+def _arguments(over: Rows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
+    """The numbers that are a call's arguments, and whether it is of DISTINCT ones."""
+    values = of_distinct(over, node) if width == 1 else None
+    if values is not None:
+        _check_numbers(over, node, (values,), width)
+        return (values,), True
     nodes = [part for part in over.source.take(node, "this", "expression") if part is not None]
     if any(type(part) is exp.Distinct for part in nodes):
         refuse_distinct(over.source, node)
     of = tuple(map(over.argument, nodes))
+    _check_numbers(over, node, of, width)
+    return of, False
+
+
+def _check_numbers(over: Rows, node: exp.AggFunc, of: tuple[Expr, ...], width: int) -> None:
     if len(of) != width or not all(expr.type.numeric for expr in of):
         given = ", ".join(str(expr.type) for expr in of)
         name, _, _ = node.sql(dialect="duckdb").partition("(")
         over.source.refuse(
             node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
         )
-    return of
 
 
 def _computed(
@@ -165,8 +202,9 @@ def _computed(
     """What is computed of released means."""
 
     def across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-        of, known = _arguments(over, node, width), conditions(over.input)
-        return build(VarianceFormula(node, over.scope.scalars, partial(over.released, node), known, of))
+        (of, distinct), known = _arguments(over, node, width), conditions(over.input)
+        released = partial(over.released, node)
+        return build(VarianceFormula(node, over.scope.scalars, released, known, of, distinct=distinct))
 
     return across
 
@@ -177,9 +215,9 @@ def _exact(
     """What is computed of exact means, within the bounds that follow from the arguments'."""
 
     def within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-        of, known = _arguments(over, node, width), conditions(over.input)
+        (of, distinct), known = _arguments(over, node, width), conditions(over.input)
         formula = VarianceFormula(
-            node, over.scope.scalars, partial(over.exact, node), known, of, is_private(over.input)
+            node, over.scope.scalars, partial(over.exact, node), known, of, is_private(over.input), distinct
         )
         found, bounds = build(formula), most(formula)
         return found if bounds is None else formula.between(found, *bounds)
@@ -221,19 +259,22 @@ def _of_one(
     most: _Most,
 ) -> AggregateCall:
     return AggregateCall(
-        forms=(Form("OF_ONE", names),),
+        forms=(Form("SPREAD", names),),
         nodes=nodes,
         signature=f"{names[0]}(x)",
         says=says,
+        distinct=True,
         across=_computed(1, build),
         within=_exact(1, build, most),
         accepted=(
             *(f"SELECT plan, {name}(cost) FROM visits GROUP BY plan" for name in names),
             f"SELECT {names[0]}(age) FILTER (WHERE cost > 10) FROM visits",
+            f"SELECT plan, {names[0]}(DISTINCT age) FROM visits GROUP BY plan",
             f"SELECT AVG(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)",
+            f"SELECT AVG(v) FROM (SELECT {names[0]}(DISTINCT cost) AS v FROM visits GROUP BY patient_id)",
         ),
         refused={
-            f"SELECT {names[0]}(DISTINCT age) FROM visits": "distinct",
+            f"SELECT {names[0]}(DISTINCT weight) FROM visits": "unbounded",
             f"SELECT {names[0]}(note) FROM visits": "type",
         },
     )
