@@ -206,6 +206,13 @@ def test_values_that_are_mostly_noise_are_told(con: Connection) -> None:
         assert con.query(sql, epsilon=100).notices == ()
 
 
+def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
+    """It is not measured, so that nothing is known of its noise, and the answer has no value of it."""
+    answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
+    assert len(answer.rows) == 2
+    assert answer.notices == ()
+
+
 def test_noise_that_is_nearly_nothing_is_not_told(con: Connection) -> None:
     """A zero whose interval is a point is no noise."""
     answer = con.query("SELECT COUNT(*) FROM orders WHERE price > 1 AND price < 2", epsilon=1000)
