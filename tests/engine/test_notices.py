@@ -197,7 +197,7 @@ def test_values_that_are_mostly_noise_are_told(con: Connection) -> None:
         abs(row[1]) <= (ends[1][1] - ends[1][0]) / 2
         for row, ends in zip(many.rows, many.intervals(), strict=True)
     )
-    assert poor > 20
+    assert 2 * poor > len(many.rows)  # of 24 cells more than 3 miss their interval in 1 of 30 runs
     assert any(f"Most of n is noise: in {poor} of {len(many.rows)} rows" in notice for notice in many.notices)
     for sql in (
         "SELECT COUNT(*) FROM orders",
