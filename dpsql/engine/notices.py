@@ -126,18 +126,18 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
     """
     plan, mentions = table.plan, set[int]()
     release, groups = plan.analysis.release, len(table.rows)
+    if release.top is not None:  # of the groups only the keys are released
+        return
     counted = next(
         (at for at, item in enumerate(release.aggregations) if item.function == "count_units"), None
     )
     for place, item in enumerate(release.aggregations, len(release.keys)):
-        values = [abs(value) for row in table.rows if isinstance(value := row[place], (int, float))]
-        if not values:  # as of an aggregate that groups are chosen by, and that is not measured
-            continue
         clamp, noise = clamp_of(plan, item), noise_half_width(plan, item, CONFIDENCE)
         if clamp is None or noise is None or not clamp.chosen or id(clamp) in mentions:
             continue
         allowed = max(allowance(plan, item, groups, CONFIDENCE))
-        if allowed <= max(noise, _MATTERS * float(median(values))):
+        values = [abs(value) for row in table.rows if isinstance(value := row[place], (int, float))]
+        if not values or allowed <= max(noise, _MATTERS * float(median(values))):
             continue
         mentions.add(id(clamp))
         most, units = clamp.most_beyond, "units"

@@ -91,6 +91,7 @@ def test_what_has_no_value_in_sql_is_refused(given: Any) -> None:
 @pytest.mark.parametrize(
     ("sql", "parameters", "written"),
     [
+        ("age = ?::INTEGER", ["5"], "age = 5"),
         ("age IN ?", [[1, 2, 5]], "age IN (1, 2, 5)"),
         ("age NOT IN ?", [np.array([1, 2])], "age NOT IN (1, 2)"),
         ("city IN ?", [("Bonn", None)], "city IN ('Bonn', NULL)"),

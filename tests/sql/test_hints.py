@@ -62,6 +62,15 @@ REWRITES = {
     "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT SUM(CASE WHEN name = 'north' THEN id END) AS north FROM regions",
     "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
     "SELECT COUNT(*) FROM visits WHERE FIRST(plan) = 'A'": "SELECT COUNT(*) FROM visits WHERE plan = 'A'",
+    "VALUES (1), (2)": "SELECT * FROM (VALUES (1), (2)) AS t(x)",
+    "TABLE plans": "SELECT plan, price FROM plans",
+    "PIVOT visits ON plan USING SUM(cost)": "SELECT SUM(CASE WHEN plan = 'A' THEN cost END) AS a FROM visits",
+    "CALL range(3)": "SELECT x FROM RANGE(3) AS t(x)",
+    "SET enable_progress_bar = false": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM visits",
+    "EXPLAIN ANALYZE SELECT COUNT(*) FROM visits": "EXPLAIN SELECT COUNT(*) FROM visits",
+    "SELECT LIST(n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)": "SELECT n, COUNT(*) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) GROUP BY n",
+    "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) = ANY (SELECT price FROM plans)": "SELECT plan, n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) WHERE n IN (SELECT price FROM plans)",
+    "SELECT COUNT(*) FROM visits WHERE age > ANY ([region, 5])": "SELECT COUNT(*) FROM visits WHERE age > region OR age > 5",
 }
 """Refused statements, each with one that its hint leads to."""
 
