@@ -145,7 +145,7 @@ def test_an_answer_beside_others_keeps_its_own_noise(sql: str) -> None:
 def test_no_argument_of_an_aggregate_is_lost_by_a_filter() -> None:
     """FILTER after an aggregate with more arguments than are known: refused as it is without FILTER."""
     town = world(person(1))
-    for call in ("COUNT(age, cost)", "SUM(cost ORDER BY id)", "VAR_POP(DISTINCT age)"):
+    for call in ("COUNT(age, cost)", "SUM(cost ORDER BY id)", "VAR_POP(age, cost)"):
         for sql in (f"SELECT {call} FROM people", f"SELECT {call} FILTER (WHERE age > 3) FROM people"):
             outcome, _ = observed(town, sql)
             assert outcome.error is not None
