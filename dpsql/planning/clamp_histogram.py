@@ -159,7 +159,7 @@ def clamped_series(
 def _weighted(
     series: Sequence[Packed], chosen: int, within: tuple[int, int], beyond: tuple[int, int]
 ) -> list[int]:
-    """For each histogram, one total of the intervals up to the chosen point and one of those beyond it, each so many times."""
+    """For each histogram, the weighted sum of two totals: over the intervals up to the chosen point, and over those beyond it."""
     (place, times), (after, as_often) = within, beyond
     return [
         sum(

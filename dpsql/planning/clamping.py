@@ -36,7 +36,7 @@ _EXPECTED_STATED = 2
 """Of rows that the owner declares, one in two is expected."""
 EXPECTED_VALUE = 8
 """One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
-mean of bounds up to 64 times what there is."""
+mean of the factors by which bounds exceed the values, from 1 to 64."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""

@@ -234,7 +234,7 @@ class Link(Model):
             words = f"{self.references} is of the table {first} or of {min(named)}"
             raise refusal("bad_reference", words, hint="declare one of the two as a view of another name")
         link = self.model_copy()
-        link._in_schema = True  # noqa: SLF001  (of its own class)
+        link._in_schema = True  # noqa: SLF001  (a copy of its own class, whose private attributes model_copy cannot set)
         return link
 
     @model_serializer(mode="wrap")

@@ -131,17 +131,18 @@ def _count_of(plan: MeasurementPlan, item: Aggregation) -> Moment | None:
 
 
 def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
-    """For each row of a released table, whether a sum is NULL: its noisy count says that it is of nobody.
+    """For each row of a released table, whether a sum is NULL: its noisy count, rounded as COUNT is, is not above zero.
 
-    Claim: it costs no privacy loss, and is NULL where an AVG of the same values is.
-    Why: it is a function of noisy components.
+    Claim: it costs no privacy loss, is NULL where an AVG of the same values is, and where COUNT says that nobody is there.
+    Why: it is a function of noisy components. A noisy count may be a fraction: of 1/3, COUNT is 0.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     item = next(item for item in plan.analysis.release.aggregations if item.name == name)
     moment = _count_of(plan, item)
     if moment is None:
         return [False] * len(table.rows)
-    return [count <= 0 for count in estimates(plan, item, moment, table.components).numerators]
+    counts, whole = estimates(plan, item, moment, table.components)
+    return [2 * count < whole for count in counts]
 
 
 def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:

@@ -32,16 +32,12 @@ def together(menu: list[Release], epsilon: Fraction) -> float:
     return worst_delta(lambda path: list(path) == menu[: len(path)], menu, epsilon, len(menu))
 
 
-ROUNDING = 1e-14
-"""More than what a sum of a few products of doubles below 1 is off by."""
-
-
 @settings(max_examples=40)
 @given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4))
 def test_sequential_composition_adds(kept: list[Guarantee]) -> None:
     """The sums of ε and δ are kept by the most telling releases, and a smaller ε is not."""
     epsilon, delta = sequential(kept)
-    assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + ROUNDING
+    assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + 1e-15
     assert together(releases(kept), epsilon * Fraction(9, 10)) > 1 - math.prod(1 - float(d) for _, d in kept)
 
 
@@ -50,7 +46,7 @@ def test_sequential_composition_adds(kept: list[Guarantee]) -> None:
 def test_advanced_composition_of_few(kept: list[Guarantee], slack: Fraction) -> None:
     """With unequal losses, the most telling releases keep what is claimed; it is never more ε than the sum."""
     epsilon, delta = advanced(kept, slack)
-    assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + ROUNDING
+    assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + 1e-15
     assert epsilon <= sequential(kept).epsilon
 
 

@@ -40,8 +40,13 @@ Filter = Callable[[tuple[Release, ...]], bool]
 
 def response(epsilon: Fraction) -> Release:
     """Randomised response, the most telling ε-DP release."""
-    truth = 1 / (1 + math.exp(-float(epsilon)))
-    return Release(Pure(epsilon), (truth, 1 - truth), (1 - truth, truth))
+    truth, lie = _chances(epsilon)
+    return Release(Pure(epsilon), (truth, lie), (lie, truth))
+
+
+def _chances(epsilon: Fraction) -> tuple[float, float]:
+    """Of a true and of a false response; each is computed by itself, as a difference would lose digits."""
+    return 1 / (1 + math.exp(-float(epsilon))), 1 / (1 + math.exp(float(epsilon)))
 
 
 def leak(delta: Fraction) -> Release:
@@ -52,8 +57,8 @@ def leak(delta: Fraction) -> Release:
 
 def leaking_response(epsilon: Fraction, delta: Fraction) -> Release:
     """The most telling (ε, δ)-DP release (Kairouz, Oh, Viswanath 2015, Theorem 3.3)."""
-    truth, d = 1 / (1 + math.exp(-float(epsilon))), float(delta)
-    kept = ((1 - d) * truth, (1 - d) * (1 - truth))
+    (truth, lie), d = _chances(epsilon), float(delta)
+    kept = ((1 - d) * truth, (1 - d) * lie)
     return Release(Approximate(epsilon, delta), (*kept, d, 0.0), (*kept[::-1], 0.0, d))
 
 

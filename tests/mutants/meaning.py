@@ -102,10 +102,18 @@ FAULTS = (
     Fault(
         "sums-of-nobody-are-numbers",
         "dpsql.postprocess.occupied_groups:null_sums",
-        "count <= 0",
+        "2 * count < whole",
         "False",
         "a sum of nobody is its noise",
         f"{_OCCUPIED}::test_a_sum_of_nobody_is_null_where_its_count_says_so",
+    ),
+    Fault(
+        "sums-beside-a-count-of-zero-are-numbers",
+        "dpsql.postprocess.occupied_groups:null_sums",
+        "2 * count < whole",
+        "count <= 0",
+        "a sum stands beside a count that is rounded to 0",
+        f"{_OCCUPIED}::test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero",
     ),
     Fault(
         "small-groups-leave-sums",

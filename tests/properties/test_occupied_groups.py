@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import duckdb
 import pytest
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.postprocess.occupied_groups import with_null_sums
+from dpsql.release import table_of
 
 POLICY = {
     "version": 1,
@@ -142,6 +146,21 @@ def test_a_sum_of_nobody_is_null_where_its_count_says_so(sql: str, con: Connecti
             elif nobody or "AVG" not in sql:
                 assert (total is None) == nobody
     assert True in seen
+
+
+def test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero(con: Connection) -> None:
+    """Whatever was drawn: also for noisy counts of fractions of a row, which COUNT rounds."""
+    asked = con.explain("SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1)
+    learning = asked.prepared.plan
+    plan = learning.with_clamps(
+        tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in learning.clamps)
+    )
+    most = 2 * max(clamp.subdivisions for clamp in plan.clamps)
+    noisy = [tuple((drawn,) * len(part.vector.components) for part in plan.vectors)
+             for drawn in range(-most, most + 1, most // 64)]  # fmt: skip
+    rows = with_null_sums(plan, table_of(plan, [("A",)] * len(noisy), noisy))
+    assert {n for *_, n in rows} == {-2, -1, 0, 1, 2}
+    assert all((total is None) == (n <= 0) for _, total, n in rows if isinstance(n, int))
 
 
 def test_a_sum_that_is_added_up_or_alone_is_a_number(con: Connection) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 from sql.sentences import in_grammar
-from sql.study import clinic, prepare, study
+from sql.study import clinic, prepare
 from sql.summary import summary
 from sqlglot import exp
 
@@ -29,18 +27,6 @@ _PLACES = {
 """A query for each place. What is released or public gets the names of private columns."""
 _BESIDE_KEYS = "SELECT {} FROM visits GROUP BY plan"
 """Across units, for an aggregate that group keys determine."""
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[duckdb.DuckDBPyConnection]:
-    with clinic() as opened:
-        yield opened
 
 
 def verdict(connection: Connection, query: str) -> str | None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
-from sql.study import study
 from sqlglot import exp
 
 from dpsql.connection import Connection
 from dpsql.sql.lower.scope import CommonTable, Scope
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 def _ages(compared: str, number: int) -> str:

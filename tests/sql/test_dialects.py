@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
@@ -16,12 +15,6 @@ from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.request.query import Query
 from dpsql.sql.read.dialect_nodes import TITLES
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:

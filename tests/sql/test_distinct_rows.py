@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
-from sql.study import clinic, prepare, study
+from sql.study import clinic, prepare
 
 import dpsql
 from dpsql.connection import Connection
@@ -52,12 +50,6 @@ REFUSED = (
     "SELECT VARIANCE(age) FROM (SELECT DISTINCT age, plan FROM visits)",
     "SELECT plan FROM (SELECT DISTINCT plan, age FROM visits) GROUP BY plan ORDER BY COUNT(*) DESC, SUM(age) LIMIT 1",
 )
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("sql", COUNTED)

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from sql.codes import FORM, MEANING, SIZE, raised
 from sql.fixture_files import Fixture, accepted, fixtures, refused
-from sql.study import clinic, prepare, study
+from sql.study import prepare
 from sql.summary import summary
 
 import dpsql
@@ -24,18 +24,6 @@ from dpsql.plan.expr import Call, Expr, Windowed, walk
 from dpsql.plan.nodes import Filter, Join, Relation
 from dpsql.sql.lower.scalars import _SPECIAL, SHAPES
 from dpsql.sql.read.parse import parse
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[duckdb.DuckDBPyConnection]:
-    with clinic() as opened:
-        yield opened
 
 
 @pytest.mark.whole

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
-from sql.study import prepare, study
+from sql.study import prepare
 
 import dpsql
 from dpsql.connection import Connection
@@ -73,12 +71,6 @@ REWRITES = {
     "SELECT COUNT(*) FROM visits WHERE age > ANY ([region, 5])": "SELECT COUNT(*) FROM visits WHERE age > region OR age > 5",
 }
 """Refused statements, each with one that its hint leads to."""
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(("sql", "words"), WORDS.items(), ids=WORDS)

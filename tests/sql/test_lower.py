@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-from sql.study import prepare, study
+from sql.study import prepare
 
 from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
@@ -15,12 +15,6 @@ from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, scans
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 def lowered(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> OuterQuery:

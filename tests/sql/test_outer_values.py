@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from sql.study import clinic, prepare, study
+from sql.study import clinic, prepare
 
 import dpsql
 from dpsql.connection import Connection
@@ -34,12 +32,6 @@ REFUSED = (
     "SELECT COUNT(*) FROM regions r WHERE id = 0 OR EXISTS (SELECT 1 FROM visits v WHERE v.region > r.id)",
 )
 """What would let rows of other units decide on a row, or on a public one."""
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("sql", ANSWERED)

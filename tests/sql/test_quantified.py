@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import duckdb
 import pytest
-from sql.study import clinic, study
 
 from dpsql.connection import Connection
 
@@ -34,18 +32,6 @@ WITHIN = (
     "cost {0} (SELECT price FROM plans p WHERE p.plan <> v.plan)",
 )
 """Compared with the rows of the same unit, and with public rows that depend on the row."""
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[duckdb.DuckDBPyConnection]:
-    with clinic() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from speeds import examples
 from sql.fixture_files import fixtures
 from sql.mutants import mutant
-from sql.study import NOON, prepare, study
+from sql.study import NOON, prepare
 
 import dpsql
 from dpsql.connection import Connection
@@ -21,12 +20,6 @@ from dpsql.plan.dependencies import releases
 from dpsql.sql.lower.scope import MAX_JOINED
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

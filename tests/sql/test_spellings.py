@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from random import Random
 
 import duckdb
 import pytest
-from sql.study import clinic, study
 
 from dpsql.connection import Connection
 from dpsql.sql.lower.derived import MAX_CHAIN
 
 _SETS = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT")
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[duckdb.DuckDBPyConnection]:
-    with clinic() as opened:
-        yield opened
 
 
 def alike(connection: Connection, plain: duckdb.DuckDBPyConnection, query: str) -> None:

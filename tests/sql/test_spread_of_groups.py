@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
-from sql.study import clinic, study
+from sql.study import clinic
 
 from dpsql.connection import Connection
 
@@ -29,12 +28,6 @@ OTHERS = (
     "SELECT STDDEV(price), MEDIAN(price), CORR(price, price), VAR_SAMP(id) FROM plans, regions",
     "SELECT country, STDDEV(id), MEDIAN(id) FROM regions GROUP BY country",
 )
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("call", CALLS)

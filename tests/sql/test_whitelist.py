@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
 
 import duckdb
 import pytest
 from sql.fixture_files import Fixture, accepted
-from sql.study import NOON, clinic, prepare, study
+from sql.study import NOON, clinic, prepare
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
@@ -21,12 +20,6 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import Statement, parse
 
 _ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with study() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

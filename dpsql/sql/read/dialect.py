@@ -77,7 +77,7 @@ def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]]
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
-    FUNCTIONS = {  # noqa: RUF012
+    FUNCTIONS = {  # noqa: RUF012  (as the class above declares it)
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
         **{name: node.from_arg_list for name, node in {**ADDED_NODES, **SPELLINGS}.items()},
         "ALL": _of_list("ALL", exp.All),

@@ -1,0 +1,23 @@
+"""The study's database, private and plain, for all tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from sql.study import clinic, study
+
+from dpsql.connection import Connection
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with clinic() as opened:
+        yield opened
