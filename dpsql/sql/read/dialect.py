@@ -9,6 +9,7 @@ EXTRACT(year FROM day).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -77,13 +78,13 @@ def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]]
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
-    FUNCTIONS = {  # noqa: RUF012  (as the class above declares it)
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
         **{name: node.from_arg_list for name, node in {**ADDED_NODES, **SPELLINGS}.items()},
         "ALL": _of_list("ALL", exp.All),
         "SOME": _of_list("SOME", exp.Any),
     }
-    FUNCTION_PARSERS = {  # noqa: RUF012
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         name: parse
         for name, parse in DuckDBParser.FUNCTION_PARSERS.items()
         if name in _AGGREGATES | _OWN_SYNTAX
