@@ -225,9 +225,14 @@ def alarmed(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.filterwarnings("ignore:(?s).*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("shots", [60, pytest.param(1500, marks=pytest.mark.deep)])
 def test_signals_at_any_time(ledger: SqlLedger, target: str, shots: int) -> None:
-    """Between the lines too, and within the libraries below."""
+    """Between the lines too, and within the libraries below.
+
+    A signal that falls into a callback of the garbage collector is swallowed by Python with a warning, and the charge
+    goes on as if there had been none.
+    """
     heard, others = {"first"}, set[str]()
     for shot in range(shots):
         name = f"shot {shot}"
