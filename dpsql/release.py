@@ -23,8 +23,11 @@ from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.clamp_histogram import (
+    ClampedSum,
+    ClampedSums,
     ClampHistogram,
     Packed,
+    PackedHistograms,
     choose_clamps,
     clamp_targets,
     clamped_series,
@@ -181,11 +184,15 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Groups, column by column: their keys, exact moments, packed clamp histograms by target, and windows by quantile."""
+    """Groups, column by column: their keys, exact moments, packed clamp histograms by target, and windows by quantile.
+
+    Once clamps are chosen there may be the clamped sums that the engine computed, in place of histograms.
+    """
 
     keys: list[Keys]
     moments: Mapping[Statistic, Sequence[int]]
     histograms: tuple[Sequence[Packed], ...]
+    clamped_sums: Mapping[ClampedSum, Sequence[int | None]]
     windows: tuple[Sequence[Window], ...]
 
     def __repr__(self) -> str:
@@ -207,7 +214,9 @@ class _Groups:
             return [series[place] for place in places]
 
         moments = {statistic: of(series) for statistic, series in self.moments.items()}
-        return _Groups(of(self.keys), moments, tuple(map(of, self.histograms)), tuple(map(of, self.windows)))
+        sums = {part: of(series) for part, series in self.clamped_sums.items()}
+        histograms, windows = tuple(map(of, self.histograms)), tuple(map(of, self.windows))
+        return _Groups(of(self.keys), moments, histograms, sums, windows)
 
     def units(self, plan: MeasurementPlan) -> Sequence[int]:
         """The exact numbers of units."""
@@ -217,7 +226,8 @@ class _Groups:
         """The groups in which units count up to the chosen points."""
         if not clamps:
             return self
-        return replace(self, moments={**self.moments, **clamped_series(clamps, self.histograms)})
+        totals = ClampedSums(self.clamped_sums) if self.clamped_sums else PackedHistograms(self.histograms)
+        return replace(self, moments={**self.moments, **clamped_series(clamps, totals)})
 
 
 def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> _Groups:
@@ -230,9 +240,10 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
     if not analysis.bound.per_unit:
         moments[UNITS] = moments[ROWS]
     histograms = tuple(series[name] for name in statement.histograms)
+    sums = {part: series[name] for name, part in statement.clamped.items()}
     windows = tuple([Window.of(packed) for packed in series[name]] for name in statement.windows)
     if analysis.domains is None:
-        return _Groups(keys, moments, histograms, windows)
+        return _Groups(keys, moments, histograms, sums, windows)
     places = {key: place for place, key in enumerate(keys)}
     known = list(product(analysis.domains))
     if analysis.selects:
@@ -246,6 +257,7 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
         known,
         {statistic: filled(values, 0) for statistic, values in moments.items()},
         tuple(filled(values, None) for values in histograms),
+        {part: filled(values, None) for part, values in sums.items()},
         tuple(filled(values, Window()) for values in windows),
     )
 

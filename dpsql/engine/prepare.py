@@ -16,10 +16,12 @@ from dpsql.plan.dependencies import Known, final_releases, needed, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
+from dpsql.planning.clamp_histogram import clamped_statistics
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import adjusted_plans, hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.statistics import Statistic
 from dpsql.release import ReleasedTable
 from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
@@ -106,7 +108,8 @@ class PreparedRelease:
         read = substitute(plan.analysis, self.values)
         chosen = all(clamp.chosen for clamp in plan.clamps)
         alone = selected is not None and reads_selected(read, plan.quantiles)
-        return emit_sums(read, plan.quantiles if chosen else (), plan.clamps, selected if alone else None)
+        quantiles = plan.quantiles if chosen else ()
+        return emit_sums(read, quantiles, plan.clamps, selected if alone else None, _read_unclamped(plan))
 
     @property
     def texts(self) -> list[str]:
@@ -136,6 +139,18 @@ class PreparedRelease:
         if self.event is None:
             return []
         return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
+
+
+def _read_unclamped(plan: MeasurementPlan) -> set[Statistic]:
+    """The statistics of vectors that can be noised by now, apart from those that clamps give."""
+    named = {
+        statistic
+        for part in plan.vectors
+        if part.clamp is None or plan.clamps[part.clamp].chosen
+        for component in part.vector.components
+        for statistic, _ in component.combination
+    }
+    return named - clamped_statistics(plan.clamps)
 
 
 def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:

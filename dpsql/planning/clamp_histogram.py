@@ -5,10 +5,11 @@ The statement returns one histogram for each group and clamp target: contributio
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
+from typing import NamedTuple, Protocol
 
 from dpsql.aggregates import Moment
 from dpsql.mechanisms import Entropy
@@ -113,32 +114,103 @@ Packed = Sequence[Sequence[int | None]] | None
 """The intervals of a clamp histogram as the statement returns them."""
 
 
+def clamped_statistics(clamps: Sequence[Clamp]) -> set[Statistic]:
+    """The statistics that `clamped_series` gives for the clamps that are chosen."""
+    none = dict.fromkeys(clamp_targets(clamps), ())
+    return set(clamped_series(clamps, PackedHistograms([*none.values()])))
+
+
+class ClampedSum(NamedTuple):
+    """A sum over the units of a group up to the chosen point of a target, or beyond: that of a place in an interval."""
+
+    target: int
+    place: int
+
+
+class Totals(Protocol):
+    """What is known of the contributions to each group, target by target."""
+
+    def weighted(
+        self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
+    ) -> list[int]:
+        """For each group, the weighted sum of two totals: over the intervals up to the chosen point, and beyond it.
+
+        Both are given by their place in an interval, and by how often it counts.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PackedHistograms:
+    """The packed histograms of all groups, by target."""
+
+    series: Sequence[Sequence[Packed]]
+
+    def __repr__(self) -> str:
+        return "PackedHistograms(…)"  # exact values are never displayed
+
+    def weighted(
+        self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
+    ) -> list[int]:
+        """As `Totals`."""
+        (place, times), (after, as_often) = within, beyond
+        return [
+            sum(
+                [
+                    times * (part[place] or 0) if (part[0] or 0) <= chosen else as_often * (part[after] or 0)
+                    for part in intervals or ()
+                ]
+            )
+            for intervals in self.series[target]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedSums:
+    """The sums that the engine computed for the points that are chosen; NULL is a sum over no unit."""
+
+    series: Mapping[ClampedSum, Sequence[int | None]]
+
+    def __repr__(self) -> str:
+        return "ClampedSums(…)"  # exact values are never displayed
+
+    def weighted(
+        self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
+    ) -> list[int]:
+        """As `Totals`; the engine was given the same point."""
+        del chosen
+        (place, times), (after, as_often) = within, beyond
+        held = self.series[ClampedSum(target, place)]
+        if not as_often:
+            return [times * (value or 0) for value in held]
+        cut = self.series[ClampedSum(target, after)]
+        return [times * (value or 0) + as_often * (more or 0) for value, more in zip(held, cut, strict=True)]
+
+
 def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
     """As `clamped_series`, of one group."""
-    found = clamped_series(clamps, [[part.intervals] for part in histograms])
+    found = clamped_series(clamps, PackedHistograms([[part.intervals] for part in histograms]))
     return {statistic: value for statistic, (value,) in found.items()}
 
 
-def clamped_series(
-    clamps: Sequence[Clamp], histograms: Sequence[Sequence[Packed]]
-) -> dict[Statistic, list[int]]:
+def clamped_series(clamps: Sequence[Clamp], totals: Totals) -> dict[Statistic, list[int]]:
     """The moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
-    `histograms` are those of all groups, target by target. If a unit has more rows than the clamp allows, each counted row
+    If a unit has more rows than the clamp allows, each counted row
     has the unit's mean value. A total with a clamp of its own is limited by this clamp alone, which its noise is calibrated to.
     """
     found: dict[Statistic, list[int]] = {}
     apart = {clamp.total for clamp in clamps}
-    for target, series in zip(clamp_targets(clamps), histograms, strict=True):
+    for number, target in enumerate(clamp_targets(clamps)):
         clamp = clamps[target.clamp]
         if not clamp.chosen:
             continue
         side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
-            found[UNITS] = _weighted(series, index, (1, 1), (1, 0))
+            found[UNITS] = totals.weighted(number, index, (1, 1), (1, 0))
             continue
-        amounts = _weighted(series, index, (2, clamp.subdivisions), (1, point))
+        amounts = totals.weighted(number, index, (2, clamp.subdivisions), (1, point))
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
             amounts = [target.side * amount for amount in amounts]
@@ -150,23 +222,7 @@ def clamped_series(
             found[Moment.COUNT, target.measure] = amounts
             if target.measure in apart:
                 continue
-            found[Moment.TOTAL, target.measure] = _weighted(
-                series, index, (3, clamp.subdivisions), (4, point)
+            found[Moment.TOTAL, target.measure] = totals.weighted(
+                number, index, (3, clamp.subdivisions), (4, point)
             )
     return found
-
-
-def _weighted(
-    series: Sequence[Packed], chosen: int, within: tuple[int, int], beyond: tuple[int, int]
-) -> list[int]:
-    """For each histogram, the weighted sum of two totals: over the intervals up to the chosen point, and over those beyond it."""
-    (place, times), (after, as_often) = within, beyond
-    return [
-        sum(
-            [
-                times * (part[place] or 0) if (part[0] or 0) <= chosen else as_often * (part[after] or 0)
-                for part in intervals or ()
-            ]
-        )
-        for intervals in series
-    ]

@@ -4,7 +4,7 @@ Claim: for any points that are chosen, the sums are those that the histograms of
 of all units are those of its groups, added up.
 Why: both read the same unit-group pairs. A contribution is in an interval up to the chosen point if and only if it is no
 more than the chosen threshold, and of the last point there is nothing beyond; so the totals of both parts are all that
-`clamped_moments` reads. Across groups, each unit has one row in `UNITS`.
+`clamped_series` reads. Across groups, each unit has one row in `UNITS`.
 Source: McSherry 2009, "Privacy integrated queries", section 2.3 (adaptive composition: a later query may depend on the
 choice).
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.plan.nodes import Values
-from dpsql.planning.clamp_histogram import ClampTarget, clamp_targets
+from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.clamp_histograms import (
@@ -87,42 +87,39 @@ def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int
     )
 
 
-def clamped_groups(
-    analysis: Analysis,
-    keys: Sequence[str],
-    clamps: Sequence[Clamp],
-    totals: Sequence[str],
-    selected: Values | None = None,
-) -> str:
-    """The query of the groups: their keys, these totals, and for each target a histogram of two intervals.
+def clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
+    """The sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
+    return {
+        ClampedSum(index, place): text
+        for index, target in enumerate(clamp_targets(clamps))
+        if clamps[target.clamp].chosen
+        for place, text in _sums_of(analysis, clamps[target.clamp], target).items()
+    }
 
-    These are all contributions up to the chosen point, and all beyond; of a clamp that is not chosen there is none. With
-    `selected`, only the groups with these keys are read.
+
+def _sums_of(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
+    """What `clamped_series` reads of a target, by its place in an interval.
+
+    Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
     """
-    items = [*keys, *totals]
-    for index, target in enumerate(clamp_targets(clamps)):
-        clamp = clamps[target.clamp]
-        items.append(f"{_two_intervals(analysis, clamp, target) if clamp.chosen else 'NULL'} AS s{index}")
+    compared, summed = compared_and_summed(analysis, clamp, target)
+    chosen = clamp.chosen[clamp.sides.index(target.side)]
+    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
+    beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
+    # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
+    return {
+        place: f"SUM(CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {text} END)"
+        for place, text in enumerate(summed[:-1], start=1)
+    }
+
+
+def clamped_groups(
+    keys: Sequence[str], clamps: Sequence[Clamp], totals: Sequence[str], selected: Values | None = None
+) -> str:
+    """The query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
     across = any(clamp.across_groups and clamp.chosen for clamp in clamps)
     source = f"{PAIRS} JOIN {UNITS} USING (u)" if across else PAIRS
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
         source = f"{source}\nSEMI JOIN ({constant_rows(selected)}) AS {SELECTED} ON {on}"
-    return f"SELECT {', '.join(items)}\nFROM {source}\nGROUP BY {', '.join(keys)}"
-
-
-def _two_intervals(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> str:
-    compared, summed = compared_and_summed(analysis, clamp, target)
-    chosen = clamp.chosen[clamp.sides.index(target.side)]
-    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
-    # What `clamped_moments` reads: beyond the point the subdivisions and as many times the mean, else the rest.
-    beyond = {0, 3} if clamp.amount is not Amount.GROUPS else set[int]()
-    parts: tuple[list[str], list[str]] = ([str(chosen)], [str(chosen + 1)])
-    for place, text in enumerate(summed):
-        last = place == len(summed) - 1
-        # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
-        read = "0" if last else f"SUM(CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {text} END)"
-        for at, part in enumerate(parts):
-            part.append(read if at == (place in beyond) else "0")
-    lists = (f"[{', '.join(f'CAST({text} AS HUGEINT)' for text in part)}]" for part in parts)
-    return f"[{', '.join(lists)}]"
+    return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}\nGROUP BY {', '.join(keys)}"

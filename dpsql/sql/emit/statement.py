@@ -5,7 +5,7 @@ The statement depends on the plan, the policy and public metadata only, so it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value
-from dpsql.planning.clamp_histogram import clamp_targets
+from dpsql.planning.clamp_histogram import ClampedSum, clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
@@ -25,7 +25,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, stages
+from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, clamped_sums, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
@@ -38,13 +38,14 @@ class Statement:
     `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
     for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
-    in stages instead, from which `emit_sums` gives the groups.
+    in stages instead, from which `emit_sums` gives the groups, with `clamped` sums in place of histograms.
     """
 
     sql: str
     keys: tuple[str, ...]
     moments: Mapping[str, Statistic] = field(default_factory=dict, hash=False)
     histograms: tuple[str, ...] = ()
+    clamped: Mapping[str, ClampedSum] = field(default_factory=dict, hash=False)
     windows: tuple[str, ...] = ()
     score: str | None = None
     stages: Stages | None = field(default=None, hash=False)
@@ -53,7 +54,7 @@ class Statement:
     def columns(self) -> tuple[str, ...]:
         """The names of all columns."""
         score = () if self.score is None else (self.score,)
-        return (*self.keys, *self.moments, *self.histograms, *self.windows, *score)
+        return (*self.keys, *self.moments, *self.histograms, *self.clamped, *self.windows, *score)
 
     def named(self, row: Sequence[Any]) -> dict[str, Any]:
         """A row of the result, by the names of its columns."""
@@ -75,8 +76,11 @@ def emit(
         return Statement(scores_query(analysis, top_k), names, score=SCORE)
     keys = [key.name for key in analysis.release.keys]
     if not analysis.bound.per_unit:
-        return _finished(analysis, keys, _per_row(analysis, keys), quantiles)
-    whole = _finished(analysis, keys, _per_unit(analysis, keys, clamps), quantiles, clamps)
+        return _finished(analysis, _per_row(analysis, keys), quantiles, _moments(analysis))
+    histograms = tuple(f"s{index}" for index in range(len(clamp_targets(clamps))))
+    body = _per_unit(analysis, keys, clamps)
+    whole = _finished(analysis, body, quantiles, _moments(analysis), histograms)
+    whole = replace(whole, histograms=histograms)
     if not keys or not clamps:
         return whole
     ctes, source = _pairs(analysis, keys, clamps)
@@ -90,23 +94,28 @@ def emit_sums(
     quantiles: Sequence[QuantileSelection] = (),
     clamps: Sequence[Clamp] = (),
     selected: Sequence[tuple[Value, ...]] | None = None,
+    unclamped: Container[Statistic] = (),
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
-    With `selected`, only the groups with these keys: see `reads_selected`.
+    Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
+    with these keys: see `reads_selected`.
     """
     keys = [key.name for key in analysis.release.keys]
+    sums = clamped_sums(analysis, clamps)
+    clamped = {f"s{part.target}_{part.place}": part for part in sums}
+    moments = {name: part for name, part in _moments(analysis).items() if part == UNITS or part in unclamped}
+    texts = {"units": "COUNT(*)", "n": "SUM(m)"}
     totals = [
-        "COUNT(*) AS units",
-        "SUM(m) AS n",
-        *(f"SUM({name}) AS {name}" for name in _sum_names(analysis)),
+        *(f"{texts.get(name, f'SUM({name})')} AS {name}" for name in moments),
+        *(f"{sums[part]} AS {name}" for name, part in clamped.items()),
     ]
     values = None
     if selected is not None:
         columns = tuple(Column(SELECTED, key.name, Facts(key.expr.type, "")) for key in analysis.release.keys)
         values = Values(tuple(selected), SELECTED, columns)
-    body = clamped_groups(analysis, keys, clamps, totals, values)
-    return _finished(analysis, keys, body, quantiles, clamps)
+    body = clamped_groups(keys, clamps, totals, values)
+    return replace(_finished(analysis, body, quantiles, moments, clamped), clamped=clamped)
 
 
 def reads_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
@@ -122,13 +131,16 @@ def reads_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -
 
 def _finished(
     analysis: Analysis,
-    keys: list[str],
     body: str,
     quantiles: Sequence[QuantileSelection],
-    clamps: Sequence[Clamp] = (),
+    totals: Mapping[str, Statistic],
+    steps: Iterable[str] = (),
 ) -> Statement:
-    """The statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys."""
-    counts = {"units": UNITS, "n": ROWS} if analysis.bound.per_unit else {"n": ROWS}
+    """The statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys.
+
+    `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
+    """
+    keys = [key.name for key in analysis.release.keys]
     values = {
         f"d{index}": (Moment.DISTINCT, index)
         for index, part in enumerate(analysis.measures)
@@ -138,13 +150,8 @@ def _finished(
         for index, part in enumerate(analysis.measures)
         if part.sums_distinct
     }
-    moments: dict[str, Statistic] = {
-        **counts,
-        **dict(zip(_sum_names(analysis), _sums(analysis), strict=True)),
-        **values,
-    }
-    steps = [f"s{index}" for index in range(len(clamp_targets(clamps)))]
-    read = [*counts, *_sum_names(analysis), *steps]
+    moments: dict[str, Statistic] = {**totals, **values}
+    read = [*totals, *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
         # Histograms stand after all moments.
@@ -161,7 +168,13 @@ def _finished(
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
-    return Statement(body, tuple(keys), moments, tuple(steps), tuple(near))
+    return Statement(body, tuple(keys), moments, windows=tuple(near))
+
+
+def _moments(analysis: Analysis) -> dict[str, Statistic]:
+    """The columns of numbers of units and rows, and of the sums over rows."""
+    counts = {"units": UNITS, "n": ROWS} if analysis.bound.per_unit else {"n": ROWS}
+    return {**counts, **dict(zip(_sum_names(analysis), _sums(analysis), strict=True))}
 
 
 def _sums(analysis: Analysis) -> Iterable[Statistic]:
