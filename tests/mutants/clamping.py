@@ -446,7 +446,7 @@ FAULTS = (
         "part.clamp is None or plan.clamps[part.clamp].chosen",
         "part.clamp is not None and plan.clamps[part.clamp].chosen",
         "statistics without a clamp are not read where others have one",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives",
+        f"{_STAGES}::test_what_has_no_clamp_is_read_beside_what_has_one",
     ),
     Fault(
         "sums-of-stages-without-means",
@@ -454,7 +454,7 @@ FAULTS = (
         "(1, 4)",
         "(1,)",
         "the values of rows beyond a clamp are added up whole",
-        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k [] by norm together]",
     ),
     Fault(
         "selected-groups-without-null",

@@ -40,10 +40,12 @@ class Case:
     sql: str
     rules: dict[str, Any] = field(default_factory=dict)
     scope: ClampScope | None = None
+    together: bool = False
+    """Whether the total of a measure has no clamp but that of its rows."""
 
     def __str__(self) -> str:
         told = " ".join(f"{name}={value}" for name, value in self.rules.items())
-        return f"{self.sql} [{told}]{SCOPES[self.scope]}"
+        return f"{self.sql} [{told}]{SCOPES[self.scope]}{' together' * self.together}"
 
 
 SCOPES = {None: "", BY_GROUP: " by group", BY_SUM: " by sum", BY_NORM: " by norm"}
@@ -85,10 +87,12 @@ CASES = [
 
 
 def learning(
-    world: World, sql: str, scope: ClampScope | None = None
+    world: World, sql: str, scope: ClampScope | None = None, *, together: bool = False
 ) -> tuple[PreparedQuery, MeasurementPlan]:
     """A query, and the plan with clamps of a scope that would answer it with the least error."""
     with pytest.MonkeyPatch.context() as patch:
+        if together:
+            patch.setattr("dpsql.planning.layouts.favours_apart", lambda _: False)
         if scope is not None:
             patch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (scope,))
             patch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())

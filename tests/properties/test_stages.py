@@ -18,7 +18,9 @@ import dpsql
 from dpsql.engine.pipeline import PreparedRelease
 from dpsql.errors import BackendError, InternalError
 from dpsql.planning.clamp_histogram import clamp_targets, units_beyond
+from dpsql.planning.clamping import BY_GROUP, BY_NORM
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.statistics import ROWS
 from dpsql.release import GroupRows, Keys, _Groups, _groups, _Selected, _Staged, release, release_in_stages
 from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
 from tests.entropy import SeededEntropy
@@ -30,6 +32,10 @@ MORE = [
     Case("SELECT k, i, COUNT(*), MEDIAN(x), SUM(x) FROM t WHERE u > 0 GROUP BY k, i", {"domain": False}),
     Case("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k", {"min_frequency": 3}),
     SECRET,
+    *(
+        Case("SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k", scope=scope, together=True)
+        for scope in (BY_GROUP, BY_NORM)
+    ),
 ]
 LEFT = "SELECT table_name FROM duckdb_tables() WHERE temporary"
 
@@ -64,7 +70,7 @@ def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
 def test_they_give_what_the_one_statement_gives(case: Case) -> None:
     """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
-    prepared, plan = learning(world, case.sql, case.scope)
+    prepared, plan = learning(world, case.sql, case.scope, together=case.together)
     part, engine = prepared.only, world.engine.backend
     for rows in databases(str(case)):
         world.hold(rows)
@@ -84,6 +90,24 @@ def test_they_give_what_the_one_statement_gives(case: Case) -> None:
                 found = _groups(plan, sums, engine.run(sums.sql).reveal())
                 assert (found.keys, found.windows) == (whole.keys, whole.windows)
                 assert measured(plan, found.clamped(clamps)) == measured(plan, whole.clamped(clamps))
+
+
+def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
+    """The numbers of rows, where only a total is clamped."""
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, plan = learning(world, "SELECT k, SUM(x), COUNT(*) FROM t WHERE u > 0 GROUP BY k", BY_NORM)
+    total, rows = plan.vectors
+    assert (total.clamp, rows.clamp) == (0, 1)
+    chosen = replace(plan.clamps[0], chosen=(1,) * len(plan.clamps[0].sides))
+    plan = replace(plan, vectors=(total, replace(rows, clamp=None)), clamps=(chosen,))
+    part, engine = prepared.only, world.engine.backend
+    for rows_of_units in databases("unclamped"):
+        world.hold(rows_of_units)
+        whole = _groups(plan, part.statement, engine.run(part.statement.sql).reveal())
+        with engine.staged(stages_of(part).tables):
+            sums = part.sums(plan)
+            found = _groups(plan, sums, engine.run(sums.sql).reveal()).clamped(plan.clamps)
+        assert (found.keys, found.moments[ROWS]) == (whole.keys, whole.moments[ROWS])
 
 
 @pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE], ids=str)

@@ -89,11 +89,13 @@ def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int
 
 def clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
     """The sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
+    apart = {clamp.total for clamp in clamps} - {None}
     return {
         ClampedSum(index, place): text
         for index, target in enumerate(clamp_targets(clamps))
         if clamps[target.clamp].chosen
         for place, text in _sums_of(analysis, clamps[target.clamp], target).items()
+        if target.measure not in apart or place in (1, 2)  # a total with a clamp of its own is not read here
     }
 
 
