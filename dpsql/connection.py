@@ -60,7 +60,7 @@ def connect(
     an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
-    ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none. `anchor` is a small file,
+    ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none, by default the policy's `default_epsilon`. `anchor` is a small file,
     on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
     refused. It is made with a new ledger and replaced after each charge. `ledger_key` is a secret of the owner's, or
     the path of a file that holds it: what the ledger says cannot be changed without it. A new ledger is made with it,
@@ -127,7 +127,8 @@ def connect(
     except errors.Error:
         backend.close()
         raise
-    con = Connection(engine, None if epsilon is None else amount(epsilon), dialect, replay=replay)
+    default = rules.default_epsilon if epsilon is None else amount(epsilon)
+    con = Connection(engine, default, dialect, replay=replay)
     con._shares_ledger = shared is not None  # noqa: SLF001  (this makes it)
     if reserve is not None:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 
 import typer
 
-from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, needed
+from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, default_epsilon, needed
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.errors import Error, ProgrammingError
 
@@ -81,6 +81,7 @@ def check(
             _print_failures(rules, ledger_name, ledger_key)
         return
     found = [planned for file in queries for planned in texts(file)]
+    epsilon = default_epsilon(rules) if epsilon is None else epsilon
     with _stand_in(
         rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst
     ) as connection:

@@ -16,8 +16,10 @@ from dpsql.cli.options import (
     PolicyFile,
     Sql,
     TargetError,
+    default_epsilon,
     needed,
     opened,
+    policy_of,
     text_of,
 )
 
@@ -43,9 +45,12 @@ def explain(
     With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
     is read.
     """
+    from dpsql.policy import load
+
     text = text_of(sql)
-    needed(epsilon, target_error, text, dialect)
-    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh) as connection:
+    default = default_epsilon(load(policy_of(database, policy)))
+    needed(epsilon, target_error, text, dialect, default)
+    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, default=default) as connection:
         explanation = connection.explain(
             text,
             epsilon=epsilon,

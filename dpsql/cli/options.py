@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +17,7 @@ from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_am
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
+    from dpsql.policy import Policy
 
 _Number = TypeVar("_Number")
 
@@ -59,7 +62,7 @@ PolicyFile = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help="The owner's policy. [default: the database's name with the ending .yaml]",
+        help="The owner's policy. [default: what DPSQL_POLICY names, or the database's name with the ending .yaml]",
         show_default=False,
     ),
 ]
@@ -68,6 +71,7 @@ LedgerFile = Annotated[
     typer.Option(
         "--ledger",
         "-l",
+        envvar="DPSQL_LEDGER",
         metavar="FILE|URL",
         help="The ledger of all charges: a file, or postgresql://user@host/name. [default: the policy's name with the ending .ledger]",
         show_default=False,
@@ -93,7 +97,7 @@ Epsilon = Annotated[
         "-e",
         parser=_epsilon,
         metavar="NUMBER",
-        help="The privacy loss of a query.",
+        help="The privacy loss of a query. [default: DPSQL_EPSILON, or the policy's default_epsilon]",
         show_default=False,
     ),
 ]
@@ -165,12 +169,14 @@ def policy_of(database: Path, policy: Path | None) -> Path:
         return policy
     if is_policy(database):
         return database
+    if named := os.environ.get("DPSQL_POLICY"):
+        return Path(named)
     beside = database.with_suffix(".yaml")
     if not beside.is_file():
         raise ProgrammingError(
             f"no policy given for {database}, and there is no {beside}",
             code="policy_missing",
-            hint=f"--policy FILE names it; dpsql init {database} writes one to fill in",
+            hint=f"--policy FILE or DPSQL_POLICY names it; dpsql init {database} writes one to fill in",
         )
     return beside
 
@@ -184,30 +190,60 @@ def opened(
     *,
     fresh: bool = False,
     reserve: Fraction | None = None,
+    default: Fraction | None = None,
 ) -> Connection:
-    """A connection to the database under its policy; `fresh` asks for new noise in every query, `reserve` is reserved."""
-    import dpsql
+    """A connection to the database under its policy; `fresh` asks for new noise in every query, `reserve` is reserved.
 
-    return dpsql.connect(
+    `default` is the loss of a query that names none. A ledger that begins with it is announced on standard error.
+    """
+    import dpsql
+    from dpsql.ledger.open import MEMORY, is_url
+
+    rules = policy_of(database, policy)
+    book = ledger or str(rules.with_suffix(".ledger"))
+    begins = not (is_url(book) or book == MEMORY or Path(book).exists())
+    connection = dpsql.connect(
         None if is_policy(database) else str(database),
-        policy=policy_of(database, policy),
+        policy=rules,
         ledger=ledger,
         analyst=analyst,
+        epsilon=default,
         ledger_key=ledger_key,
         replay=not fresh,
         reserve=reserve,
     )
+    if begins:
+        print(f"a new ledger begins: {book}", file=sys.stderr)
+    return connection
 
 
-def needed(epsilon: Fraction | None, target_error: str | None, sql: str, dialect: str) -> Fraction | None:
-    """The loss that the option gives, or the query itself; None for an accuracy.
+def default_epsilon(rules: Policy) -> Fraction | None:
+    """The loss of a query for which nothing else says it: what DPSQL_EPSILON says, else the policy.
 
-    Raises ProgrammingError if there is neither.
+    Raises LossError where the variable holds no loss.
+    """
+    found = os.environ.get("DPSQL_EPSILON")
+    return amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
+
+
+def needed(
+    epsilon: Fraction | None,
+    target_error: str | None,
+    sql: str,
+    dialect: str,
+    default: Fraction | None = None,
+) -> Fraction | None:
+    """The loss that the option gives, or the query itself, or the default; None for an accuracy.
+
+    Raises ProgrammingError if there is none.
     """
     from dpsql.sql.read.parse import stated
 
     said = stated(sql, dialect)
-    if epsilon is None and target_error is None and said.epsilon is None and said.target_error is None:
+    if target_error is None and said.target_error is None:
+        for loss in (epsilon, said.epsilon, default):
+            if loss is not None:
+                return loss
         raise ProgrammingError(
             "no privacy loss given: pass --epsilon",
             code="epsilon_missing",

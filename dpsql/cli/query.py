@@ -21,8 +21,10 @@ from dpsql.cli.options import (
     PolicyFile,
     Sql,
     TargetError,
+    default_epsilon,
     needed,
     opened,
+    policy_of,
     text_of,
 )
 from dpsql.request.query import QueryOptions
@@ -53,14 +55,16 @@ def query(
     The answer goes to standard output, with the 95% interval of each noisy value. What it cost follows
     a table; for the other formats it goes to standard error.
     """
+    from dpsql.policy import load
     from dpsql.shell.answers import written
     from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
     text = text_of(sql)
-    loss = needed(epsilon, target_error, text, dialect)
-    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh) as connection:
+    default = default_epsilon(load(policy_of(database, policy)))
+    loss = needed(epsilon, target_error, text, dialect, default)
+    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, default=default) as connection:
         terms: QueryOptions = {
             "epsilon": epsilon,
             "delta": delta,

@@ -22,6 +22,7 @@ from dpsql.cli.options import (
     PolicyFile,
     Reserve,
     TargetError,
+    default_epsilon,
     opened,
     policy_of,
     target_of,
@@ -51,6 +52,7 @@ def shell(
 
     Statements end in a semicolon. From a pipe they are answered one by one, without a prompt.
     """
+    from dpsql.policy import load
     from dpsql.shell.prompt import follow, history_file, interact
     from dpsql.shell.session import Session
     from dpsql.shell.state import State
@@ -59,9 +61,11 @@ def shell(
 
     require(dialect)
     target = target_of(epsilon, target_error, confidence)
+    default = default_epsilon(load(policy_of(database, policy)))
     with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, reserve=reserve) as connection:
+        loss = default if epsilon is None and target is None else epsilon
         state = State(
-            connection, View.of(sys.stdout), epsilon, delta, max_groups, dialect=dialect, target=target
+            connection, View.of(sys.stdout), loss, delta, max_groups, dialect=dialect, target=target
         )
         if sys.stdin.isatty() and sys.stdout.isatty():
             print(_banner(state, database, policy_of(database, policy)))

@@ -43,12 +43,18 @@ def _links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
         yield ("links", place), link
 
 
-def cap_problems(least: Fraction, most: Fraction | None) -> list[Problem]:
-    """The problems between the least and the most epsilon of one query."""
-    if most is None or least <= most:
+def cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
+    """The problems between the least, the most and the default epsilon of one query."""
+    if most is not None and least > most:
+        words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"
+        return [Problem(("max_epsilon",), "epsilon_order", words, "write a smaller min_epsilon")]
+    if default is None or (least <= default and (most is None or default <= most)):
         return []
-    words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"
-    return [Problem(("max_epsilon",), "epsilon_order", words, "write a smaller min_epsilon")]
+    allowed = f"at least {float(least):g}" + (f" and at most {float(most):g}" if most is not None else "")
+    words = f"is {float(default):g}, and a query may ask for {allowed}"
+    return [
+        Problem(("default_epsilon",), "epsilon_order", words, "write an epsilon that a query may ask for")
+    ]
 
 
 def _budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:

@@ -81,6 +81,9 @@ class Policy(Model):
         default=MIN_EPSILON,
         description="The least epsilon that a query may ask for: below it an answer is noise alone.",
     )
+    default_epsilon: Epsilon | None = Field(
+        default=None, description="The epsilon of a query for which nothing else says it."
+    )
     max_failures: int | None = Field(
         default=None,
         ge=1,
@@ -131,14 +134,15 @@ class Policy(Model):
     @model_serializer(mode="wrap")
     def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without newer keys that say nothing: digests stay what they were."""
-        unset = {key for key in ("database", "max_failures") if getattr(self, key) is None}
+        newer = ("database", "max_failures", "default_epsilon")
+        unset = {key for key in newer if getattr(self, key) is None}
         unset |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
         return {key: value for key, value in rest(self).items() if key not in unset}
 
     @model_validator(mode="after")
     def _tables_agree(self) -> Policy:
         problems = policy_problems(self.budget, self.tables)
-        problems += cap_problems(self.min_epsilon, self.max_epsilon)
+        problems += cap_problems(self.min_epsilon, self.max_epsilon, self.default_epsilon)
         if problems:
             raise refusals(problems)
         return self

@@ -50,6 +50,9 @@ data_version: "1"
 # The least epsilon that one query may ask for: below it an answer is noise alone.
 # min_epsilon: 1e-6
 
+# The epsilon of a query for which nothing else says it.
+# default_epsilon: 0.1
+
 # How many queries of a table may fail while they run until it is locked and you have looked why.
 # max_failures: 3
 

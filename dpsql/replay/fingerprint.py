@@ -13,7 +13,17 @@ from dpsql.policy import Policy
 
 _FORM = "2"
 """Changed when stored components change their meaning."""
-_NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"})
+_NOT_MEASURED = frozenset(
+    {
+        "budget",
+        "max_epsilon",
+        "min_epsilon",
+        "default_epsilon",
+        "max_failures",
+        "per_analyst",
+        "analysts",
+    }
+)
 """Keys of a policy and of its tables that concern budgets, and not what is measured."""
 
 

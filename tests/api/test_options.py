@@ -87,6 +87,21 @@ def test_without_any_epsilon_nothing_is_answered() -> None:
         assert len(con.query(f"{CLAUSE.format('epsilon = 1')} {COUNT}")) == 1
 
 
+@pytest.mark.parametrize(
+    ("connected", "asked", "expected"),
+    [({}, {}, "0.25"), ({"epsilon": 1}, {}, "1"), ({}, {"epsilon": "0.5"}, "0.5")],
+)
+def test_the_policy_s_default_is_for_what_nobody_says(
+    connected: dict[str, Any], asked: dict[str, Any], expected: str
+) -> None:
+    """The call goes before the connection, and the connection before the policy."""
+    policy = POLICY | {"default_epsilon": 0.25}
+    with dpsql.connect(database(), policy=policy, ledger=":memory:", **connected) as con:
+        sql = f"SELECT {COUNT}"
+        assert charged(con, sql, **asked) == charged(con, sql, epsilon=expected)
+        assert con.explain(sql, target_error=50).prepared.terms.epsilon != Fraction(expected)
+
+
 def test_the_receipt_and_the_ledger_keep_the_text(con: dpsql.Connection) -> None:
     """What was asked is kept as it was asked, clause and all."""
     query = f"{CLAUSE.format('epsilon = 1')} {COUNT}"

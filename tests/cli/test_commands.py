@@ -41,10 +41,15 @@ def test_version(run: Run) -> None:
     assert run("--version").out == f"dpsql {dpsql.__version__}\n"
 
 
+def new_ledger(study: Path) -> str:
+    """What the first command says of the ledger beside the database."""
+    return f"a new ledger begins: {study.with_suffix('.ledger')}"
+
+
 def test_query_answers_and_charges(run: Run, study: Path) -> None:
     """Policy and ledger are found beside the database; a table, then what it cost."""
     ran = run("query", study, COUNT, "-e", "1")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"{new_ledger(study)}\n")
     head, _, row, cost = ran.out.splitlines()
     assert head.split() == ["n", "±95%"]
     assert abs(int(row.split()[0].replace(",", "")) - 1500) < 500
@@ -101,7 +106,9 @@ def test_query_as_data_leaves_the_price_to_stderr(run: Run, study: Path) -> None
     rows = list(csv.reader(io.StringIO(ran.out)))
     assert rows[0] == ["plan", "cost", "cost_low", "cost_high"]
     assert [row[0] for row in rows[1:]] == ["A", "B", "C"]
-    assert ran.err.startswith("charged to visits")
+    begun, cost = ran.err.splitlines()
+    assert begun == new_ledger(study)
+    assert cost.startswith("charged to visits")
     data = json.loads(run("query", study, sql, "-e", "1", "-f", "json").out)
     assert [row["plan"] for row in data["rows"]] == ["A", "B", "C"]
     assert run("query", study, sql, "-e", "1", "-f", "markdown").out.startswith("| plan | cost | ±95% |")
@@ -179,7 +186,7 @@ def test_errors_are_messages(run: Run, study: Path, arguments: list[str], code: 
 
 def test_a_refusal_shows_a_caret(run: Run, study: Path) -> None:
     """The place in the query is drawn."""
-    lines = run("query", study, "SELECT AVG(csot) FROM visits", "-e", "1").err.splitlines()
+    _, *lines = run("query", study, "SELECT AVG(csot) FROM visits", "-e", "1").err.splitlines()
     assert lines[1].index("csot") == lines[2].index("^")
     assert lines[3] == "hint: did you mean cost?"
 
@@ -195,7 +202,7 @@ def test_an_unforeseen_failure_tells_its_place_alone(
     monkeypatch.setattr("dpsql.connection.Connection.query", broken)
     ran = run("query", study, COUNT, "-e", "1")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("error[internal]")
+    assert ran.err.splitlines()[1].startswith("error[internal]")
     assert SECRET not in ran.err
     assert "ValueError at" in ran.err
 
@@ -213,10 +220,43 @@ def test_an_earlier_answer_is_free_and_new_noise_is_not(run: Run, study: Path) -
     )
 
 
+def test_the_environment_says_what_no_option_does(
+    run: Run, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policy, ledger and ε; options go before them, a query's own ε too, and an accuracy takes no default."""
+    policy = study.with_suffix(".yaml").rename(tmp_path / "elsewhere.yaml")
+    monkeypatch.setenv("DPSQL_POLICY", str(policy))
+    monkeypatch.setenv("DPSQL_LEDGER", str(tmp_path / "its.ledger"))
+    monkeypatch.setenv("DPSQL_EPSILON", "0.25")
+    ran = run("explain", study, COUNT)
+    assert (ran.code, ran.err) == (0, f"a new ledger begins: {tmp_path / 'its.ledger'}\n")
+    assert "ε = 0.25;" in ran.out
+    assert "ε = 0.5;" in run("explain", study, COUNT, "-e", "0.5").out
+    assert "asked for ±50" in run("explain", study, COUNT, "--target-error", "50").out
+    assert "ε 0.25 (" in run("query", study, COUNT).out
+    assert "ε 0.25" in run("shell", study, stdin="\\epsilon\n").out
+    monkeypatch.setenv("DPSQL_EPSILON", "much")
+    failed = run("query", study, COUNT)
+    assert failed.code == 1
+    assert "DPSQL_EPSILON" in failed.err
+
+
+def test_the_policy_s_default_epsilon(run: Run, study: Path, tmp_path: Path) -> None:
+    """It serves `query`, `explain`, `check` and the shell where nothing else says it."""
+    policy = study.with_suffix(".yaml")
+    policy.write_text(f"{policy.read_text()}\ndefault_epsilon: 0.25\n")
+    assert "ε = 0.25;" in run("explain", study, COUNT).out
+    assert run("query", study, COUNT).code == 0
+    assert "ε 0.25" in run("shell", study, stdin="\\epsilon\n").out
+    queries = tmp_path / "count.sql"
+    queries.write_text(COUNT)
+    assert run("check", queries, "--policy", policy).code == 0
+
+
 def test_a_piped_shell(run: Run, study: Path) -> None:
     """Statements from a pipe are answered without prompt or banner; a refusal makes the exit code 1."""
     ran = run("shell", study, "-e", "1", stdin=f"{COUNT};\n\\budget\n")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"{new_ledger(study)}\n")
     assert ran.out.split()[:2] == ["n", "±95%"]
     assert "dpsql(" not in ran.out
     failed = run("shell", study, "--fresh", stdin=f"{COUNT};\n\\epsilon 1\n{COUNT}\n")

@@ -72,16 +72,14 @@ FAULTS = (
     Fault(
         "replayed-of-other-data",
         "dpsql.replay.fingerprint",
-        '{"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"}',
         """
         {
-            "data_version",
-            "budget",
-            "max_epsilon",
-            "min_epsilon",
-            "max_failures",
-            "per_analyst",
-            "analysts",
+            "budget", "max_epsilon", "min_epsilon", "default_epsilon", "max_failures", "per_analyst", "analysts"
+        }
+        """,
+        """
+        {
+            "data_version", "budget", "max_epsilon", "min_epsilon", "default_epsilon", "max_failures", "per_analyst", "analysts"
         }
         """,
         "new data are answered by what was released of the old",

@@ -205,6 +205,9 @@ BAD = [
     ("data_version: 2026-11", "data_version: ''", 27, "data_version", "empty_key"),
     ("data_version: 2026-11", "data_version: []", 27, "data_version", "wrong_type"),
     ("max_epsilon: 1", "max_epsilon: 0", 28, "max_epsilon", "epsilon_range"),
+    ("max_epsilon: 1", "default_epsilon: 0", 28, "default_epsilon", "epsilon_range"),
+    ("max_epsilon: 1", "default_epsilon: 1e-7", 28, "default_epsilon", "epsilon_order"),
+    ("max_epsilon: 1", "max_epsilon: 1\ndefault_epsilon: 2", 29, "default_epsilon", "epsilon_order"),
     ("max_epsilon: 1", "max_epsilom: 1", 28, "max_epsilom", "unknown_key"),
 ]  # fmt: skip
 
