@@ -18,6 +18,7 @@ from dpsql.cli.owner_actions import give_back, reset, unlock
 from dpsql.cli.plan import plan
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
+from dpsql.cli.report import report
 from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
 from dpsql.cli.simulate import simulate
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (shell, query, explain, check, plan, simulate, init, budget, account, demo, serve):
+for command in (shell, query, explain, check, plan, simulate, init, budget, report, account, demo, serve):
     app.command()(command)
 ledger.command()(reset)
 ledger.command()(unlock)

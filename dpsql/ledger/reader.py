@@ -105,8 +105,20 @@ class LedgerReader:
         charged = (row for row in rows if row["charge"] == number and row["kind"] != FAILURE)
         return [stored_entry(row, self._digests) for row in charged]
 
+    @property
+    def where(self) -> str:
+        """The ledger's place, as errors name it: without a password."""
+        return self._store.where
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows of all entries, oldest first, each checked against its digest; read on demand."""
+        return (dict(row) for row, _ in self._checked())
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, as `rows`."""
+        return (entry for _, entry in self._checked())
+
+    def _checked(self) -> Iterator[tuple[Row, Entry]]:
         after = None
         while True:
             wanted = OLDEST_FIRST if after is None else OLDEST_FIRST.where(ENTRIES.c.id > after)
@@ -115,8 +127,7 @@ class LedgerReader:
             if not rows:
                 return
             for row in rows:
-                stored_entry(row, self._digests)
-                yield dict(row)
+                yield row, stored_entry(row, self._digests)
             after = rows[-1]["id"]
 
     def last(

@@ -1,0 +1,1 @@
+"""What a ledger says, for its owner: summed up, and as a page."""

@@ -1,0 +1,183 @@
+"""The report as one file of HTML: it loads nothing, runs nothing, and reads well in light, dark and print.
+
+What analysts wrote stands in it as text: escaped, with control characters spelt out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from html import escape
+
+from dpsql.ledger.protocol import BudgetState, Entry
+from dpsql.report.chart import MOST_LINES, chart
+from dpsql.report.summary import PACE, LedgerSummary, Spender
+from dpsql.request.loss import rounded
+from dpsql.shell.view import printable
+
+MOST_QUERIES = 20
+"""Queries that are listed, the dearest."""
+_MOST_REMARKABLE = 200
+_LONGEST = 400
+_WHOLE = (
+    "Each entry was held against its digest and the one before. That none is missing at the end shows beside a head that "
+    "was kept elsewhere: <code>dpsql ledger verify --head</code>."
+)
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1f; --soft: #5c5f66; --line: #d9dbe0; --paper: #fff;
+  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #cc79a7; --c4: #8a6d00; --c5: #56b4e9; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e6ea; --soft: #a2a6ad; --line: #3a3d44; --paper: #17181c;
+  --c0: #4aa8e0; --c1: #ff8a3d; --c2: #2fd3a3; --c3: #e59cc6; --c4: #e0c04a; --c5: #8fd0f5; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2.2rem } p, li { color: var(--soft) }
+.wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
+td { white-space: nowrap }
+th { font-weight: 600; white-space: nowrap } .right { text-align: right } td.query { font: .85rem/1.45 ui-monospace, monospace;
+  overflow-wrap: anywhere; white-space: normal; min-width: 16rem } td.warn { font-weight: 600; color: var(--c1) }
+svg { width: 100%; height: auto } svg text { font: 11px system-ui, sans-serif; fill: var(--soft) } svg .end { text-anchor: end }
+.grid { stroke: var(--line); fill: none } .line { fill: none; stroke-width: 2 } code { overflow-wrap: anywhere }
+.legend { padding: 0; list-style: none } .legend li { display: inline-block; margin-right: 1.2rem }
+.legend li::before { content: ""; display: inline-block; width: .8em; height: .8em; margin-right: .4em; background: currentColor }
+"""
+_COLOURS = "\n".join(
+    f".line.c{place} {{ stroke: var(--c{place}) }} .legend .c{place}::before {{ color: var(--c{place}) }}"
+    for place in range(MOST_LINES)
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(summary: LedgerSummary, name: str) -> str:
+    """The page of a ledger of this name."""
+    title = f"What was spent: {printable(name)}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{_extent(summary)}</p>",
+        "<h2>Budgets</h2>",
+        _budgets(summary),
+        *_over_time(summary),
+        "<h2>Who asked</h2>",
+        _table(
+            ("analyst", "table", "charges", "part of the budget", "last (UTC)"),
+            map(_spender, summary.analysts),
+        ),
+        f"<h2>The dearest queries{_of(summary.queries)}</h2>",
+        _table(("query", "table", "charges", "part of the budget", "last (UTC)"), _queries(summary.queries)),
+        "<h2>Failures, resets, unlocks and returns</h2>",
+        _table(("at (UTC)", "what", "table", "by", "why"), _remarkable(summary.remarkable)),
+        "<h2>Is it whole?</h2>",
+        f"<p>{_WHOLE} The head is <code>{escape(str(summary.head))}</code></p>",
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{_COLOURS}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _extent(summary: LedgerSummary) -> str:
+    moments = [step.at for steps in summary.spent.values() for step in steps]
+    if not moments:
+        return "Nothing was charged yet."
+    entries = "one entry" if summary.head.entries == 1 else f"{summary.head.entries:,} entries"
+    return f"{entries}, from {min(moments):%Y-%m-%d %H:%M} to {max(moments):%Y-%m-%d %H:%M} UTC"
+
+
+def _budgets(summary: LedgerSummary) -> str:
+    heads = (
+        "account",
+        "accountant",
+        "ε",
+        "δ",
+        "entries",
+        "spent ε",
+        "left",
+        "next query ε ≤",
+        "failures",
+        "at this pace until",
+    )
+    return _table(heads, [_budget(summary, state) for state in summary.states], right=(2, 3, 4, 5, 6, 7, 8))
+
+
+def _budget(summary: LedgerSummary, state: BudgetState) -> list[str]:
+    end = summary.ends[state.key]
+    renewed = f", {state.renewal} ({state.period})" if state.renewal else ""
+    left = Fraction(max(state.limit.loss - state.spent.loss, 0), state.limit.loss or 1)
+    return [
+        state.name + renewed,
+        state.accountant,
+        rounded(state.epsilon, 6),
+        rounded(state.delta, 6),
+        f"{state.queries:,}",
+        rounded(state.spent_epsilon, up=True),
+        f"{int(100 * left)}%",
+        rounded(state.remaining_epsilon),
+        "" if state.analyst else f"{state.failures}",
+        "" if end is None else f"{end:%Y-%m-%d}",
+    ]
+
+
+def _over_time(summary: LedgerSummary) -> Iterator[str]:
+    dearest = sorted(
+        (state for state in summary.states if summary.spent[state.key]),
+        key=lambda state: (-max(step.part for step in summary.spent[state.key]), state.key),
+    )[:MOST_LINES]
+    drawn = {printable(state.name): summary.spent[state.key] for state in dearest}
+    if not drawn:
+        return
+    yield "<h2>Spent over time</h2>"
+    yield chart(drawn)
+    named = "".join(f'<li class="c{place}">{escape(name)}</li>' for place, name in enumerate(drawn))
+    yield f'<ul class="legend">{named}</ul>'
+    yield f"<p>The pace is that of the last {PACE.days} days before the newest entry. Budgets that renew have none.</p>"
+
+
+def _of(queries: Sequence[Spender]) -> str:
+    return f": {MOST_QUERIES} of {len(queries):,}" if len(queries) > MOST_QUERIES else ""
+
+
+def _spender(each: Spender) -> list[str]:
+    return [each.who, each.table, f"{each.charges:,}", _percent(each.part), f"{each.last:%Y-%m-%d %H:%M}"]
+
+
+def _queries(queries: Sequence[Spender]) -> Iterator[list[str]]:
+    for each in queries[:MOST_QUERIES]:
+        cut = each.who if len(each.who) <= _LONGEST else f"{each.who[:_LONGEST]} …"
+        yield [cut, *_spender(each)[1:]]
+
+
+def _remarkable(entries: Sequence[Entry]) -> Iterator[list[str]]:
+    for entry in entries[-_MOST_REMARKABLE:]:
+        whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
+        reason = str(entry.details.get("reason", ""))
+        yield [f"{entry.at:%Y-%m-%d %H:%M}", entry.kind, whose, entry.analyst, reason]
+
+
+def _percent(part: Fraction) -> str:
+    return f"{rounded(100 * part, 3, up=True)}%" if part else "0%"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (2, 3)) -> str:
+    """A table; numbers stand to the right."""
+    listed = list(rows)
+    if not listed:
+        return "<p>None.</p>"
+    if heads[0] == "at (UTC)":
+        right = ()
+    sides = [' class="right"' if place in right else "" for place in range(len(heads))]
+    if heads[0] == "query":
+        sides[0] = ' class="query"'
+    top = "".join(f"<th{side}>{escape(head)}</th>" for side, head in zip(sides, heads, strict=True))
+    lines = [
+        "<tr>"
+        + "".join(f"<td{side}>{escape(printable(cell))}</td>" for side, cell in zip(sides, row, strict=True))
+        + "</tr>"
+        for row in listed
+    ]
+    body = "\n".join(lines)
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+    )

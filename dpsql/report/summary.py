@@ -1,0 +1,129 @@
+"""A ledger summed up: what was spent when, by whom and on which queries, and how long a budget lasts at this pace.
+
+All of it follows from the entries, so the same ledger gives the same report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.ledger.balance import state_of
+from dpsql.ledger.entry_kinds import CHARGE, DRAW, FAILURE, RELEASED, RESET, RETURN, UNLOCK
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, Head
+
+if TYPE_CHECKING:
+    from dpsql.ledger.reader import LedgerReader
+
+PACE = timedelta(days=30)
+"""The time before the newest entry in which the pace of spending is measured."""
+_LATEST = timedelta(days=36_500)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How much of an account's budget was spent after an entry, as a part of its limit."""
+
+    at: datetime
+    part: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """What one analyst, or one query, was charged to a table: how often, its part of the table's limit, and when last."""
+
+    who: str
+    table: str
+    charges: int
+    part: Fraction
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """What a ledger says.
+
+    `spent` has the course of each account; `analysts` and `queries` are of the tables' own accounts, the dearest first;
+    `remarkable` are failures, resets, unlocks and what was given back; `ends` says when a budget is spent at the pace of
+    the last `PACE`, None where it is not within a hundred years, or renews.
+    """
+
+    head: Head
+    states: tuple[BudgetState, ...]
+    spent: dict[AccountKey, tuple[Step, ...]]
+    analysts: tuple[Spender, ...]
+    queries: tuple[Spender, ...]
+    remarkable: tuple[Entry, ...]
+    ends: dict[AccountKey, datetime | None]
+
+    @classmethod
+    def of(cls, history: LedgerReader) -> LedgerSummary:
+        """Sums up a ledger. Raises IntegrityError (`ledger_tampered`) where an entry is not what dpsql wrote."""
+        chain, entries = history.verify(), list(history.entries())
+        accounts = {key: Account.of(budget) for key, budget in history.budgets().items()}
+        failures = {key.table: balance.failures for key, balance in chain.balances.items() if not key.analyst}
+        states = tuple(
+            state_of(key, account, chain.balance(key), failures.get(key.table, 0), locked=False)
+            for key, account in sorted(accounts.items())
+        )
+        own = [entry for entry in entries if entry.kind in RELEASED and not entry.account_analyst]
+        return cls(
+            head=chain.head_with(chain.stored),
+            states=states,
+            spent={state.key: _course(entries, state.key) for state in states},
+            analysts=_spenders((entry.analyst, entry) for entry in own),
+            queries=_spenders((" ".join(entry.query.split()), entry) for entry in own),
+            remarkable=tuple(entry for entry in entries if entry.kind in {FAILURE, RESET, RETURN, UNLOCK}),
+            ends={state.key: _end(entries, state) for state in states},
+        )
+
+
+def _course(entries: Iterable[Entry], key: AccountKey) -> tuple[Step, ...]:
+    return tuple(
+        Step(entry.at, _part(entry.spent.loss, entry)) for entry in entries if _account(entry) == key
+    )
+
+
+def _spenders(named: Iterable[tuple[str, Entry]]) -> tuple[Spender, ...]:
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for name, entry in named:
+        found.setdefault((name, entry.table), []).append(entry)
+    spenders = [
+        Spender(
+            name,
+            table,
+            len({entry.charge for entry in entries}),
+            sum((_part(entry.spend.loss, entry) for entry in entries), Fraction(0)),
+            max(entry.at for entry in entries),
+        )
+        for (name, table), entries in found.items()
+    ]
+    return tuple(sorted(spenders, key=lambda each: (-each.part, each.who, each.table)))
+
+
+def _end(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
+    """When nothing is left of a budget, if as much is spent a day as in the last `PACE` of the ledger."""
+    own = [entry for entry in entries if _account(entry) == state.key]
+    if not own or state.renewal is not None:
+        return None
+    now = entries[-1].at
+    since = max(own[0].at, now - PACE)
+    lately = sum(entry.spend.loss for entry in own if entry.kind in {CHARGE, DRAW} and entry.at >= since)
+    days = Fraction(max(now - since, timedelta(days=1)) // timedelta(seconds=1), 86_400)
+    left = max(state.limit.loss - state.spent.loss, 0)
+    if not left:
+        return now
+    if not lately or left * days / lately > _LATEST.days:
+        return None
+    return now + timedelta(days=float(left * days / lately))
+
+
+def _account(entry: Entry) -> AccountKey:
+    return AccountKey(entry.table, entry.account_analyst)
+
+
+def _part(loss: int, entry: Entry) -> Fraction:
+    return Fraction(loss, entry.limit.loss) if entry.limit.loss else Fraction(0)
