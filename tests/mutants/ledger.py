@@ -441,4 +441,12 @@ FAULTS = (
         "a trap in the file undoes a charge as it is made",
         "tests/attacks/test_a17_rollback_and_tampering.py::test_a_charge_that_does_not_stay_is_no_charge",
     ),
+    Fault(
+        "queries-as-markup",
+        "dpsql.report.page:_table",
+        "escape(printable(cell))",
+        "printable(cell)",
+        "what an analyst writes into a query is markup in the owner's report",
+        "tests/report/test_report.py::test_a_page_holds_them_and_loads_nothing",
+    ),
 )

@@ -59,6 +59,7 @@ REWRITES = {
     "SELECT UNNEST([1, 2]) AS i": "SELECT i FROM UNNEST([1, 2]) AS t(i)",
     "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT SUM(CASE WHEN name = 'north' THEN id END) AS north FROM regions",
     "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
+    "SELECT COUNT(*) FROM (SELECT plan FROM visits UNION ALL SELECT plan FROM plans)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM visits UNION ALL SELECT COUNT(*) AS n FROM plans)",
     "SELECT COUNT(*) FROM visits WHERE FIRST(plan) = 'A'": "SELECT COUNT(*) FROM visits WHERE plan = 'A'",
     "VALUES (1), (2)": "SELECT * FROM (VALUES (1), (2)) AS t(x)",
     "TABLE plans": "SELECT plan, price FROM plans",

@@ -196,8 +196,8 @@ def put_together(
         context.source.refuse(
             node,
             "set_operation",
-            "rows of privacy units are put together with rows of units alone",
-            "join the public table instead",
+            "one side of this set operation reads a private table and the other does not: whose its rows are must be known",
+            "aggregate each side, as SELECT COUNT(*) FROM a UNION ALL SELECT COUNT(*) FROM b; or join the public table",
         )
     columns = []
     for index, (ours, theirs) in enumerate(zip(left.columns, right.columns, strict=True)):

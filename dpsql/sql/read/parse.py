@@ -49,6 +49,15 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
+_QUANTIFIERS = {TokenType.ANY, TokenType.SOME, TokenType.ALL}
+_COMPARISONS = {
+    TokenType.EQ,
+    TokenType.NEQ,
+    TokenType.LT,
+    TokenType.LTE,
+    TokenType.GT,
+    TokenType.GTE,
+}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
@@ -242,7 +251,7 @@ def _tokens(text: str, dialect: Dialect) -> list[Token]:
         _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
-    return _with_fractions(_with_casts(tokens))
+    return _with_parentheses(_with_fractions(_with_casts(tokens)))
 
 
 def _with_casts(tokens: Iterable[Token]) -> Iterator[Token]:
@@ -271,6 +280,35 @@ def _with_fractions(tokens: Iterable[Token]) -> list[Token]:
         else:
             found.append(token)
     return found
+
+
+def _with_parentheses(tokens: Sequence[Token]) -> list[Token]:
+    """The words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
+    found: list[Token] = []
+    depth, lists = 0, list[int]()
+    for place, token in enumerate(tokens):
+        where = (token.line, token.col, token.start, token.end)
+        if _is_compared_list(tokens, place):
+            found.append(Token(TokenType.L_PAREN, "(", *where))
+            lists.append(depth + 1)
+        found.append(token)
+        if token.token_type is TokenType.L_BRACKET:
+            depth += 1
+        elif token.token_type is TokenType.R_BRACKET:
+            if lists and lists[-1] == depth:
+                lists.pop()
+                found.append(Token(TokenType.R_PAREN, ")", *where))
+            depth -= 1
+    return found
+
+
+def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
+    before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
+    if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
+        return False
+    here = [token.token_type for token in tokens[place : place + 2]]
+    return here[:1] == [TokenType.L_BRACKET] or here == [TokenType.ARRAY, TokenType.L_BRACKET]
 
 
 def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
