@@ -171,12 +171,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
     if heads[0] == "query":
         sides[0] = ' class="query"'
     top = "".join(f"<th{side}>{escape(head)}</th>" for side, head in zip(sides, heads, strict=True))
-    lines = [
-        "<tr>"
-        + "".join(f"<td{side}>{escape(printable(cell))}</td>" for side, cell in zip(sides, row, strict=True))
-        + "</tr>"
-        for row in listed
-    ]
+    lines = []
+    for row in listed:
+        cells = [escape(printable(cell)) for cell in row]
+        line = "".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides, cells, strict=True))
+        lines.append(f"<tr>{line}</tr>")
     body = "\n".join(lines)
     return (
         f'<div class="wide"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
