@@ -148,7 +148,6 @@ REFUSED = [
     "SELECT COUNT(UNNEST([1, 2, 3])) FROM people",
     "SELECT COUNT(*) FROM (SELECT * FROM people UNION ALL BY NAME SELECT * FROM people) AS twice",
     "SELECT COUNT(*) FROM (PIVOT people ON city USING SUM(cost)) AS wide",
-    "SELECT COUNT(*) FROM (UNPIVOT people ON age, cost INTO NAME what VALUE amount) AS long",
 ]
 
 
@@ -165,6 +164,7 @@ REPEATING = [
     SWAPPED,
     f"SELECT SUM(LEAST(GREATEST(id, 0), 9)), COUNT(*) FROM ({BOTH}) AS found",
     "SELECT COUNT(*) FROM (SELECT id, cost FROM people UNION ALL SELECT id, age FROM people) AS found",
+    "SELECT COUNT(*), SUM(amount) FROM (UNPIVOT people ON age, cost INTO NAME what VALUE amount) AS long",
     "SELECT SUM(cost) FROM (SELECT id, cost FROM people UNION SELECT id, age FROM people) AS found",
     "SELECT SUM(cost) FROM (SELECT id, cost FROM people EXCEPT SELECT id, age FROM people) AS found",
     "WITH twice AS (SELECT * FROM people) SELECT COUNT(*) FROM twice AS a JOIN twice AS b ON a.id = b.id",

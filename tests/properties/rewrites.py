@@ -101,6 +101,9 @@ REWRITES = """
     SELECT SUM(cost) FROM visits LEFT JOIN regions ON region = id <=> SELECT SUM(cost) FROM regions RIGHT JOIN visits ON id = region
     SELECT SUM(x) FROM (SELECT patient_id, cost AS x FROM visits UNION ALL SELECT patient_id, age FROM visits) AS u <=> SELECT SUM(x) FROM (SELECT patient_id, age AS x FROM visits UNION ALL SELECT patient_id, cost FROM visits) AS u
     SELECT SUM(cost) FROM (SELECT patient_id, cost FROM visits WHERE urgent UNION ALL SELECT patient_id, cost FROM visits WHERE NOT urgent OR urgent IS NULL) AS u <=> SELECT SUM(cost) FROM visits
+    SELECT SUM(x) FROM (UNPIVOT visits ON age, region INTO NAME k VALUE x) AS u <=> SELECT SUM(x) FROM (SELECT patient_id, age AS x FROM visits WHERE age IS NOT NULL UNION ALL SELECT patient_id, region FROM visits WHERE region IS NOT NULL) AS u
+    SELECT k, COUNT(*) FROM (UNPIVOT visits ON age, region INTO NAME k VALUE x) AS u GROUP BY k <=> SELECT k, COUNT(x) FROM (SELECT patient_id, 'age' AS k, age AS x FROM visits UNION ALL SELECT patient_id, 'region', region FROM visits) AS u GROUP BY k
+    PIVOT visits ON plan IN ('A', 'B') USING SUM(cost) GROUP BY urgent <=> SELECT urgent, SUM(cost) FILTER (plan = 'A') AS "A", SUM(cost) FILTER (plan = 'B') AS "B" FROM visits GROUP BY urgent
     SELECT COUNT(*) FROM (SELECT DISTINCT patient_id, note FROM visits) AS d <=> SELECT COUNT(*) FROM (SELECT patient_id, note FROM visits GROUP BY patient_id, note) AS d
     SELECT note, COUNT(*) FROM (SELECT patient_id, note FROM visits UNION SELECT patient_id, plan FROM visits) AS u GROUP BY note <=> SELECT k, COUNT(*) FROM (SELECT DISTINCT patient_id, k FROM (SELECT patient_id, plan AS k FROM visits UNION ALL SELECT patient_id, note FROM visits) AS a) AS u GROUP BY k
     SELECT COUNT(*) FROM (SELECT patient_id, note FROM visits INTERSECT SELECT patient_id, plan FROM visits) AS u <=> SELECT COUNT(*) FROM (SELECT patient_id, plan FROM visits INTERSECT SELECT patient_id, note FROM visits) AS u

@@ -20,7 +20,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
 from dpsql.sql.read.options import OptionsClause, taken_out
-from dpsql.sql.read.rejection import STATEMENTS, Source, is_text
+from dpsql.sql.read.pivots import without_pivots
+from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, Source, is_text
 from dpsql.sql.read.translate import translated
 
 MAX_CHARACTERS = 500_000
@@ -65,7 +66,14 @@ _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
 """Words after which a colon says that they were an alias."""
-_STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
+_STARTS = {
+    TokenType.SELECT,
+    TokenType.FROM,
+    TokenType.WITH,
+    TokenType.L_PAREN,
+    TokenType.PIVOT,
+    TokenType.UNPIVOT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,7 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
         words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _words(text, DIALECT)
-    select = _tree(words, parsed)
+    select = _select(words.source, without_pivots(words.source, _tree(words, parsed)))
     _check_depth(words.source, select)
     return Statement(
         words.source, select, words.explain, words.parameters, words.options, words.text, names=words.names
@@ -174,7 +182,9 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
 
 def _translated(words: _Words, dialect: str) -> str:
     """The text in DuckDB's SQL that a text in another dialect means."""
-    select = _tree(words, partial(parsed_as, dialect=dialect))
+    select = _select(words.source, _tree(words, partial(parsed_as, dialect=dialect)))
+    if select.find(exp.Pivot) is not None:
+        words.source.refuse(select.find(exp.Pivot), "clause", "PIVOT is read in DuckDB's SQL", PIVOTS)
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
@@ -189,8 +199,8 @@ def _translated(words: _Words, dialect: str) -> str:
     return text
 
 
-def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None]]) -> _Query:
-    """The one SELECT of the words."""
+def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None]]) -> exp.Expr | None:
+    """The one statement of the words."""
     source = words.source
     try:
         trees = quietly(partial(read, words.tokens, words.text))
@@ -200,9 +210,13 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
         _refuse("too_deep", "the query is nested too deeply")
     except (TypeError, ValueError, AttributeError, LookupError):
         _refuse("syntax", "the query cannot be parsed")
-    select = trees[0] if len(trees) == 1 else None
     if len(trees) > 1:
         _refuse("one_statement", "a query must be one statement", "send the statements separately")
+    return trees[0] if trees else None
+
+
+def _select(source: Source, select: exp.Expr | None) -> _Query:
+    """The statement, which is a SELECT."""
     if not isinstance(select, (exp.Select, exp.SetOperation)):
         source.refuse(select, "not_a_select", "only a SELECT is answered")
     return select

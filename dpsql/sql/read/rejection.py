@@ -11,8 +11,9 @@ from sqlglot import exp
 
 from dpsql.errors import Position, QueryRejected
 
+PIVOTS = "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL"
 _INSTEAD: Mapping[str, str] = {
-    "pivots": "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL",
+    "pivots": PIVOTS,
     "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": "the noise is less for all rows than for a part of them: leave the sample out",
 }
@@ -22,7 +23,7 @@ _DESCRIBED = (
 )
 _SAID = "a query says what it is asked with: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
 STATEMENTS: Mapping[str, str] = {
-    **dict.fromkeys(("PIVOT", "PIVOT_LONGER", "PIVOT_WIDER", "UNPIVOT"), _INSTEAD["pivots"]),
+    **dict.fromkeys(("PIVOT_LONGER", "PIVOT_WIDER"), PIVOTS),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
     **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
     "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",

@@ -1,0 +1,194 @@
+"""Rewrites PIVOT and UNPIVOT as the queries that they stand for, before anything else reads the tree.
+
+Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
+Why: PIVOT of listed values is one aggregate for each value, of the rows with this value. UNPIVOT is the union of one query for each column, of the rows where it is not NULL. Values
+that are not listed would have to be read from the data, and would be columns: such a PIVOT is refused. So is one without
+GROUP BY, which groups by every other column, units among them.
+Source: DuckDB's manual, "PIVOT statement" and "UNPIVOT statement".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+from dpsql.sql.read.rejection import Source
+
+MOST_PARTS = 20_000
+"""Names, constants and operators of the query that one PIVOT or UNPIVOT stands for."""
+_VALUES = (exp.Literal, exp.Null, exp.Neg, exp.Boolean)
+
+
+def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+    """The tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
+    if tree is None or tree.find(exp.Pivot) is None:
+        return tree
+    for node in reversed(list(tree.find_all(exp.Table, exp.Subquery, exp.CTE))):
+        for pivot in node.args.get("pivots") or ():
+            base = node.copy()
+            base.set("pivots", None)
+            alias = pivot.args.get("alias")
+            node.replace(exp.Subquery(this=_query(source, pivot, base), alias=alias and alias.copy()))
+            break
+        else:
+            if type(node.this) is exp.Pivot:
+                node.set("this", _query(source, node.this, node.this.this))
+    return _query(source, tree, tree.this) if type(tree) is exp.Pivot else tree
+
+
+def _query(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
+    several = pivot.parent is not None and len(pivot.parent.args.get("pivots") or ()) > 1
+    if several:
+        source.refuse(pivot, "clause", "one PIVOT or UNPIVOT after a table", "put the first into a subquery")
+    if pivot.args.get("unpivot"):
+        return _unpivoted(source, pivot, base)
+    return _pivoted(source, pivot, base)
+
+
+# ---------------------------------------------------------------------------------------------- PIVOT
+
+
+def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
+    if pivot.args.get("this") is None:
+        aggregates, keys, group, *_ = source.take(
+            pivot, "expressions", "fields", "group", "alias", "columns", "pivot_column_naming"
+        )
+    else:
+        keys, aggregates, group, _ = source.take(pivot, "expressions", "using", "group", "this")
+    aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
+    key, values = _key(source, pivot, keys)
+    if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
+        source.refuse(aggregates[0], "clause", "several aggregates of PIVOT have names", "SUM(x) AS total")
+    _check_size(source, pivot, len(values), aggregates)
+    columns = [
+        _column(source, key, value, item, named=len(aggregates) > 1)
+        for value in values
+        for item in aggregates
+    ]
+    if group is None:
+        source.refuse(
+            pivot,
+            "clause",
+            "PIVOT groups by what GROUP BY names",
+            "GROUP BY the columns that stay, at its end",
+        )
+    (by,) = source.take(group, "expressions")
+    for item in by:
+        if type(item) is not exp.Column:
+            source.refuse(item, "clause", "GROUP BY of PIVOT takes columns", "name it in a subquery")
+    select = exp.Select(expressions=[*(item.copy() for item in by), *columns])
+    return select.from_(base).group_by(*(item.copy() for item in by), copy=False)
+
+
+def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[exp.Column, list[exp.Expr]]:
+    """The column whose values are columns, and these values."""
+    found = keys[0] if len(keys) == 1 else None
+    if type(found) is not exp.In or not found.expressions:
+        source.refuse(
+            found or pivot,
+            "clause",
+            "PIVOT takes one column and its values: those in the data are nobody's to see",
+            "ON k IN ('a', 'b')",
+        )
+    key, values = source.take(found, "this", "expressions")
+    if type(key) is not exp.Column:
+        source.refuse(key, "clause", "PIVOT takes a column", "name the expression in a subquery")
+    for value in values:
+        constant = value.this if type(value) is exp.PivotAlias else value
+        if type(constant) not in _VALUES:
+            source.refuse(value, "clause", "the values of PIVOT are constants", "ON k IN ('a', 'b')")
+    return key, values
+
+
+def _column(source: Source, key: exp.Column, value: exp.Expr, item: exp.Expr, *, named: bool) -> exp.Alias:
+    """The aggregate of the rows with a value."""
+    constant = value.this if type(value) is exp.PivotAlias else value
+    name = value.alias if type(value) is exp.PivotAlias else _text(constant)
+    if named or type(item) is exp.Alias:
+        name = f"{name}_{item.alias}"
+    condition = exp.NullSafeEQ(this=key.copy(), expression=constant.copy())
+    aggregate = item.this if type(item) is exp.Alias else item
+    if not isinstance(aggregate, exp.AggFunc):
+        source.refuse(item, "clause", "PIVOT takes plain aggregates", "USING SUM(x), of a CASE if need be")
+    return exp.Alias(
+        this=exp.Filter(this=aggregate.copy(), expression=exp.Where(this=condition)),
+        alias=exp.to_identifier(name, quoted=True),
+    )
+
+
+def _text(constant: exp.Expr) -> str:
+    """The name of a column of a value."""
+    if type(constant) is exp.Neg:
+        return f"-{_text(constant.this)}"
+    if type(constant) is exp.Boolean:
+        return "true" if constant.this else "false"
+    return "NULL" if type(constant) is exp.Null else str(constant.this)
+
+
+# -------------------------------------------------------------------------------------------- UNPIVOT
+
+
+def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
+    if pivot.args.get("this") is None:
+        (held, fields, nulls, *_) = source.take(
+            pivot,
+            "expressions",
+            "fields",
+            "include_nulls",
+            "alias",
+            "columns",
+            "pivot_column_naming",
+            "unpivot",
+        )
+        name, columns = source.take(fields[0], "this", "expressions")
+        into = (name, held[0]) if len(fields) == len(held) == 1 else None
+    else:
+        columns, places, *_ = source.take(pivot, "expressions", "into", "this", "unpivot")
+        nulls, into = False, (exp.to_identifier("name"), exp.to_identifier("value"))
+        if places is not None:
+            name, held = source.take(places, "this", "expressions")
+            into = (name.this, held[0].this) if len(held) == 1 else None
+    if into is None:
+        source.refuse(pivot, "clause", "UNPIVOT makes one column of names and one of values")
+    named = [_unpivoted_column(source, item) for item in columns]
+    _check_size(source, pivot, len(named), [base])
+    rest = exp.Star(except_=_names([column for column, _ in named]))
+    queries: list[exp.Query] = []
+    for column, label in named:
+        items = [
+            rest.copy(),
+            exp.Alias(this=exp.Literal.string(label), alias=into[0].copy()),
+            exp.Alias(this=exp.Column(this=column.this.copy()), alias=into[1].copy()),
+        ]
+        query = exp.Select(expressions=items).from_(base)
+        if not nulls:
+            query.set(
+                "where", exp.Where(this=exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())))
+            )
+        queries.append(query)
+    return reduce(lambda left, right: exp.Union(this=left, expression=right, distinct=False), queries)
+
+
+def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str]:
+    """A column, and what stands in the column of names for it."""
+    if type(item) is exp.Column:
+        return item, item.name
+    if type(item) in (exp.Alias, exp.PivotAlias) and type(item.this) is exp.Column:
+        return item.this, item.alias
+    source.refuse(item, "clause", "UNPIVOT takes columns", "name the expression in a subquery")
+
+
+def _check_size(source: Source, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
+    """Refuses what would be written out so often that a short text made a very long query."""
+    if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
+        source.refuse(
+            pivot, "too_long", "PIVOT or UNPIVOT of so much stands for too long a query", "fewer columns"
+        )
+
+
+def _names(columns: Sequence[exp.Column]) -> list[exp.Expr]:
+    """The names of columns, each once."""
+    return [*{fold(column.name): exp.Column(this=column.this.copy()) for column in columns}.values()]

@@ -1,0 +1,93 @@
+"""PIVOT and UNPIVOT mean what they mean to DuckDB, on private, released and public rows with NULLs and duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+
+K = {"type": "varchar", "values": ["a", "b", "c"], "nullable": False}
+G = {"type": "integer", "values": [0, 1, 2, 3], "nullable": False}
+NUMBERS = {"x": {"type": "integer", "bounds": [0, 6]}, "y": {"type": "integer", "bounds": [0, 1]}}
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 1e9, "delta": 1e-6},
+    "tables": {
+        "t": {
+            "unit": "u",
+            "rows_per_unit": 2,
+            "columns": {"u": {"type": "integer"}, "k": K, "g": G, **NUMBERS},
+        },
+        "p": {"public": True, "columns": {"k": {"type": "varchar"}, "g": {"type": "integer"}, **NUMBERS}},
+    },
+}
+RELEASED = "(SELECT k, g, SUM(x) AS x, COUNT(y) AS y FROM t GROUP BY k, g)"
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
+    """DuckDB and dpsql, nearly without noise."""
+    with duckdb.connect() as database:
+        database.execute(
+            "CREATE TABLE t AS SELECT i // 2 AS u, ['a', 'b', 'c'][1 + i % 3] AS k, i % 4 AS g, "
+            "CASE WHEN i % 5 > 0 THEN i % 7 END AS x, i % 2 AS y FROM range(2400) r(i)"
+        )
+        database.execute(
+            "CREATE TABLE p AS SELECT * FROM (VALUES ('a', 1, 5, NULL), ('a', 1, 5, NULL), ('a', 2, 3, 1), "
+            "('b', 1, NULL, 0), (NULL, 1, 3, 1), ('c', 3, 4, NULL)) AS v(k, g, x, y)"
+        )
+        with dpsql.connect(database, policy=POLICY, ledger=":memory:", epsilon=1_000_000) as connection:
+            yield database, connection
+
+
+@pytest.mark.parametrize("source", ["t", "p", RELEASED], ids=["private", "public", "released"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "PIVOT {} ON k IN ('a', 'b') USING SUM(x) GROUP BY g",
+        "PIVOT {} ON k IN ('a', 'c') USING SUM(x) AS s, COUNT(*) AS n GROUP BY g",
+        "PIVOT {} ON g IN (1, 2) GROUP BY k",
+        "PIVOT {} ON k IN ('a') USING COUNT(DISTINCT y) GROUP BY g",
+        "SELECT w.g, bb + 1 AS more FROM {} PIVOT (MAX(x) FOR k IN ('a', 'b' AS bb) GROUP BY g) AS w WHERE w.a > 0",
+        "WITH w AS (PIVOT {} ON k IN ('a') USING SUM(x) GROUP BY g) SELECT COUNT(*) AS n, SUM(a) AS a FROM w",
+        "SELECT what, SUM(v) AS s, COUNT(*) AS n FROM {} UNPIVOT (v FOR what IN (x, y)) GROUP BY what",
+        "SELECT name, COUNT(*) AS n FROM (UNPIVOT {} ON x, y) GROUP BY name",
+        "SELECT n, COUNT(*) AS c, COUNT(v) AS h FROM {} UNPIVOT INCLUDE NULLS (v FOR n IN (x AS 'ex', y)) GROUP BY n",
+    ],
+)
+def test_it_is_duckdbs(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str, source: str
+) -> None:
+    """The names of columns, and all values."""
+    database, connection = both
+    sql = query.format(source)
+    theirs = database.execute(sql)
+    names, rows = [column[0] for column in theirs.description], theirs.fetchall()
+    ours = connection.query(sql)
+    assert list(ours.columns) == names
+    assert sorted(map(tuple, ours.rows), key=repr) == sorted(rows, key=repr)
+
+
+def test_released_rows_are_released_once(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
+    """However many columns become rows."""
+    _, connection = both
+    explained = connection.explain(f"UNPIVOT {RELEASED} ON x, y")
+    assert len(explained.prepared.releases) == 1
+
+
+def test_a_short_text_makes_no_endless_query(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
+) -> None:
+    """Each UNPIVOT writes out its rows once a column."""
+    _, connection = both
+    sql, columns = "p", ", ".join(f"c{number}" for number in range(50))
+    for _ in range(8):
+        sql = f"(UNPIVOT {sql} ON {columns})"
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.explain(f"SELECT COUNT(*) FROM {sql}")
+    assert caught.value.code == "too_long"
