@@ -1,4 +1,4 @@
-"""`dpsql users add`, `password`, `remove` and `list`: who may log in to `dpsql serve`."""
+"""`dpsql users`: who may log in to `dpsql serve`, with passwords and tokens."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ Role = Annotated[
         show_default=False,
     ),
 ]
+Days = Annotated[
+    int,
+    typer.Option("--expires", min=1, max=3_650, metavar="DAYS", help="The days that the token is good for."),
+]
+Label = Annotated[str, typer.Option("--name", metavar="LABEL", help="What the list of tokens calls it.")]
+TokenId = Annotated[
+    str, typer.Argument(metavar="ID", help="The token's id, as the list has it.", show_default=False)
+]
+Whose = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Whose tokens. [default: all]", show_default=False)
+]
 Generate = Annotated[bool, typer.Option("--generate", help="Make a password and show it, once.")]
 
 
@@ -66,7 +77,7 @@ def add(name: Name, role: Role, generate: Generate = False, store: Store = USERS
 
 @users.command("password")
 def change(name: Name, generate: Generate = False, store: Store = USERS) -> None:
-    """Change a user's password. Sessions that are open stay open."""
+    """Change a user's password, and revoke all of the user's tokens. Sessions that are open stay open."""
     password = _password(generate)
     with _opened(store) as known:
         known.change(name, password)
@@ -77,7 +88,7 @@ def change(name: Name, generate: Generate = False, store: Store = USERS) -> None
 
 @users.command()
 def remove(name: Name, store: Store = USERS) -> None:
-    """Let a user log in no more. What was charged to the name stays charged."""
+    """Let a user log in no more, neither by password nor by token. What was charged to the name stays charged."""
     with _opened(store) as known:
         known.remove(name)
     print(f"{name} may log in no more")
@@ -91,6 +102,45 @@ def list_(store: Store = USERS) -> None:
     with _opened(store) as known:
         rows = [(user.name, user.role.value, f"{user.created:%Y-%m-%d}") for user in known.list()]
     print(View.of(sys.stdout).show(table(("user", "role", "since"), rows, right=())))
+
+
+@users.command()
+def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USERS) -> None:
+    """Make a token for a user's programs, and show it, once: the store has its digest alone."""
+    with _opened(store) as known:
+        secret = known.add_token(name, label, expires)
+    print(f"token {secret.id} of {name}, good for {expires} day{'s' * (expires > 1)}")
+    print(f"token: {secret.text()}")
+
+
+@users.command()
+def tokens(name: Whose = None, store: Store = USERS) -> None:
+    """Show the tokens that there are, without their secrets."""
+    from datetime import UTC, datetime
+
+    from dpsql.shell.view import View, table
+
+    now = datetime.now(UTC)
+    with _opened(store) as known:
+        rows = [
+            (
+                each.id,
+                each.user,
+                each.label,
+                f"{each.created:%Y-%m-%d}",
+                f"{each.expires:%Y-%m-%d}" + " (expired)" * (each.expires <= now),
+            )
+            for each in known.tokens(name)
+        ]
+    print(View.of(sys.stdout).show(table(("token", "user", "name", "since", "until"), rows, right=())))
+
+
+@users.command()
+def revoke(token: TokenId, store: Store = USERS) -> None:
+    """End a token: what is asked with it from now on is refused."""
+    with _opened(store) as known:
+        known.revoke(token)
+    print(f"token {token} is revoked")
 
 
 @contextmanager

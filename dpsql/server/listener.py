@@ -12,7 +12,6 @@ import socket
 import ssl
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -36,15 +35,12 @@ from dpsql.server.protocol.tasks import (
     StartTLS,
     Task,
 )
-from dpsql.server.service import Service, Turns
+from dpsql.server.service import Service
 from dpsql.server.session import Session
 from dpsql.server.settings import of_startup
 from dpsql.server.users import User
 
 PORT = 5439
-_SLOWEST = 8.0
-"""Seconds after which a login that failed often is answered."""
-_MOST_NAMES = 10_000
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
 Log = Callable[..., None]
@@ -106,15 +102,11 @@ class Listener:
         log: Log = log,
     ) -> None:
         self.service, self.tls, self.encrypted, self.log = service, tls, encrypted, log
-        limits = service.limits
-        self.workers = ThreadPoolExecutor(limits.workers, "dpsql query")
         # Logins have threads of their own: they wait for nobody's query.
         self._logins = ThreadPoolExecutor(2, "dpsql login")
-        self.turns = Turns(limits)
         self.clients = set[Client]()
         self.sessions = dict[int, tuple[bytes, Client]]()
         self._secret = service.users.secret()
-        self._failures = OrderedDict[str, int]()
         self._server: asyncio.Server | None = None
         self.stopping = False
 
@@ -154,7 +146,6 @@ class Listener:
             client.abort()
         while any(client.working for client in self.clients):  # noqa: ASYNC110  (cancelled, and recorded as they end)
             await asyncio.sleep(0.05)
-        self.workers.shutdown(wait=True)
         self._logins.shutdown(wait=True)
 
     async def find(self, name: str) -> tuple[User | None, Verifier]:
@@ -163,18 +154,6 @@ class Listener:
         found = await loop.run_in_executor(self._logins, self.service.find, name)
         mock = Verifier.mock(name, self._secret)
         return (None, mock) if found is None else found
-
-    def delay(self, name: str) -> float:
-        """How long a login that has failed is kept waiting: twice as long each time, whoever is meant."""
-        count = self._failures.pop(name, 0) + 1
-        self._failures[name] = count
-        while len(self._failures) > _MOST_NAMES:
-            self._failures.popitem(last=False)
-        return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
-
-    def forgive(self, name: str) -> None:
-        """After a login that succeeds the next failure is answered soon."""
-        self._failures.pop(name, None)
 
     def cancel(self, process: int, key: bytes) -> None:
         """Cancels what a session runs, for who has its key."""
@@ -348,7 +327,7 @@ class Client(asyncio.Protocol):
                 self._user, verifier = await self._listener.find(name)
                 self.conversation.looked_up(verifier, known=self._user is not None)
             case Reject(name):
-                delay = self._listener.delay(name)
+                delay = self._listener.service.failed_logins.delay(name)
                 self._listener.log("login refused", user=name, peer=self._peer, delay=delay)
                 await asyncio.sleep(delay)
                 self.conversation.rejected()
@@ -380,7 +359,7 @@ class Client(asyncio.Protocol):
     def _log_in(self, parameters: dict[str, str]) -> None:
         if self._user is None or self._transport is None:
             return
-        session = Session(self._listener.service, self._user, self._listener.workers, self._listener.turns)
+        session = Session(self._listener.service, self._user)
         try:
             for name, value in of_startup(parameters):
                 session.settings.set(name, value)
@@ -388,7 +367,7 @@ class Client(asyncio.Protocol):
             failure = error.failure
             self.conversation.fail(Failure(failure.sqlstate, failure.message, failure.hint, severity="FATAL"))
             return
-        self._listener.forgive(self._user.name)
+        self._listener.service.failed_logins.forgive(self._user.name)
         if self._timer is not None:
             self._timer.cancel()
         self._session = session

@@ -1,10 +1,14 @@
-"""What all sessions share: the policy, one ledger, engine connections by analyst, the catalogue twin, and turns."""
+"""What all sessions share: the policy, one ledger, engine connections by analyst, the catalogue twin, turns and threads.
+
+Nothing here is of one protocol, so that an analyst has one set of limits however many doors there are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +18,7 @@ from dpsql.connection import Connection, connect
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.policy import load
 from dpsql.server.catalogue import Catalogue
-from dpsql.server.protocol.failure import Failed
+from dpsql.server.logins import FailedLogins
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
 
@@ -97,13 +101,13 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, analyst: str) -> AsyncIterator[None]:
-        """Waits for a turn. Raises Failed where too many of the analyst's statements wait already."""
+        """Waits for a turn. Raises OperationalError where too many of the analyst's statements wait already."""
         asking = self._asking.get(analyst, 0)
         if asking >= self._limits.running + self._limits.waiting:
-            raise Failed(
-                "53400",
+            raise OperationalError(
                 f"{asking} statements of {analyst} run or wait already; nothing was charged",
-                "wait for their answers",
+                code="too_many_statements",
+                hint="wait for their answers",
             )
         self._asking[analyst] = asking + 1
         own = self._own.setdefault(analyst, asyncio.Semaphore(self._limits.running))
@@ -117,7 +121,10 @@ class Turns:
 
 
 class Service:
-    """One policy over one database with one ledger, and the users that may ask."""
+    """One policy over one database with one ledger, and the users that may ask.
+
+    `turns` and `failed_logins` belong to one event loop. `workers` are the threads that statements run in.
+    """
 
     def __init__(
         self,
@@ -144,6 +151,8 @@ class Service:
         self._ledger = SharedLedger(
             ledger, policy=self._policy, analysts=names, ledger_key=ledger_key, anchor=anchor
         )
+        self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
+        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
         self.connections = Connections(self._open, self.limits.workers * 4)
         # The policy is held against the database, and the ledger against both, before anybody is let in.
         with self.connections.of(names[0]) as first:
@@ -167,7 +176,8 @@ class Service:
         return self.users.find(name)
 
     def close(self) -> None:
-        """Closes the engine connections and the ledger."""
+        """Waits for statements that still run, and closes the engine connections and the ledger."""
+        self.workers.shutdown(wait=True)
         self.connections.close()
         self.catalogue.close()
         self._ledger.close()

@@ -10,12 +10,11 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpsql.errors import Error
+from dpsql.errors import Error, OperationalError
 from dpsql.request.loss import rounded
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
@@ -62,10 +61,10 @@ _PLAN = (Column("plan", TEXT),)
 class Session:
     """What one logged-in user asks, one statement after the other."""
 
-    def __init__(self, service: Service, user: User, workers: ThreadPoolExecutor, turns: Any) -> None:
+    def __init__(self, service: Service, user: User) -> None:
         self.user = user
         self.settings = Settings(user.name, service.epsilon)
-        self._service, self._workers, self._turns = service, workers, turns
+        self._service = service
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._waiting: asyncio.Task[Any] | None = None
@@ -109,8 +108,8 @@ class Session:
         timer = None if timeout is None else loop.call_later(timeout, self.cancel)
         try:
             return await self._in_turn(lambda: _caught(text, work))
-        except Failed as error:
-            return error.failure
+        except OperationalError as error:
+            return failure(error, text)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._cancelled or task is None:
@@ -124,9 +123,9 @@ class Session:
 
     async def _in_turn(self, work: Callable[[], _T | Failure]) -> _T | Failure:
         self._waiting = asyncio.current_task()
-        async with self._turns.turn(self.user.name):
+        async with self._service.turns.turn(self.user.name):
             self._waiting = None
-            future = asyncio.get_running_loop().run_in_executor(self._workers, work)
+            future = asyncio.get_running_loop().run_in_executor(self._service.workers, work)
             while not future.done():
                 # The turn ends when the thread does: what is cancelled is waited for.
                 await asyncio.wait({future}, timeout=_AGAIN)

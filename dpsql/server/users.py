@@ -1,7 +1,7 @@
-"""Who may log in: names, roles and verifiers of passwords, in a store through SQLAlchemy.
+"""Who may log in: names, roles, verifiers of passwords and digests of tokens, in a store through SQLAlchemy.
 
 A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both
-be users.
+be users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -19,9 +19,15 @@ import sqlalchemy as sa
 from dpsql.errors import DataError, OperationalError, ProgrammingError
 from dpsql.policy.names import account_name
 from dpsql.server.protocol.scram import Verifier
+from dpsql.server.tokens import Secret, Token
 
 MOST_CHARACTERS = 63
 """Characters of a name, as of PostgreSQL's roles: clients cut longer ones off."""
+
+MOST_DAYS = 3_650
+"""Days that a token is good for, at most."""
+MOST_TOKENS = 100
+"""Tokens of one user, at most."""
 
 _METADATA = sa.MetaData()
 _USERS = sa.Table(
@@ -38,6 +44,16 @@ _SECRETS = sa.Table(
     _METADATA,
     sa.Column("name", sa.String(40), primary_key=True),
     sa.Column("value", sa.String(100), nullable=False),
+)
+_TOKENS = sa.Table(
+    "dpsql_tokens",
+    _METADATA,
+    sa.Column("id", sa.String(20), primary_key=True),
+    sa.Column("user_name", sa.String(300), nullable=False, index=True),
+    sa.Column("label", sa.String(300), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("expires", sa.String(40), nullable=False),
 )
 
 
@@ -145,19 +161,21 @@ class UserStore:
             )
 
     def change(self, name: str, password: str) -> None:
-        """Gives a user another password. Raises ProgrammingError where there is no such user."""
+        """Gives a user another password, and revokes the user's tokens. Raises ProgrammingError where there is no such user."""
         verifier = str(Verifier.of(password))
         with self._engine.begin() as connection:
             changed = connection.execute(
                 _USERS.update().where(_USERS.c.name == name).values(verifier=verifier)
             )
-        _require(changed.rowcount, name)
+            _require(changed.rowcount, name)
+            _revoke_all(connection, name)
 
     def remove(self, name: str) -> None:
-        """Removes a user; what was charged to the name stays charged. Raises ProgrammingError as `change`."""
+        """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change`."""
         with self._engine.begin() as connection:
             removed = connection.execute(_USERS.delete().where(_USERS.c.name == name))
-        _require(removed.rowcount, name)
+            _require(removed.rowcount, name)
+            _revoke_all(connection, name)
 
     def list(self) -> tuple[User, ...]:
         """All users, by name."""
@@ -174,6 +192,85 @@ class UserStore:
         user = User(row.name, Role(row.role), datetime.fromisoformat(row.created))
         return user, Verifier.read(row.verifier)
 
+    def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> Secret:
+        """A new token of a user, good for so many days. Raises ProgrammingError where there is no such user.
+
+        Its secret is nowhere but in what is returned.
+        """
+        if not 1 <= days <= MOST_DAYS:
+            raise DataError(f"a token is good for 1 to {MOST_DAYS:,} days", code="token_days")
+        if len(label) > MOST_CHARACTERS or not label.isprintable():
+            raise DataError(
+                f"a token's name has at most {MOST_CHARACTERS} printable characters", code="token_name"
+            )
+        secret, created = Secret.new(), (now or datetime.now(UTC)).replace(microsecond=0)
+        row = {
+            "id": secret.id,
+            "user_name": name,
+            "label": label,
+            "digest": secret.digest(),
+            "created": created.isoformat(),
+            "expires": (created + timedelta(days=days)).isoformat(),
+        }
+        with self._engine.begin() as connection:
+            # It locks the user's row: a removal at the same time comes before or after, and finds the token then.
+            found = connection.execute(_USERS.update().where(_USERS.c.name == name).values(name=name))
+            _require(found.rowcount, name)
+            count = connection.execute(
+                sa.select(sa.func.count()).select_from(_TOKENS).where(_TOKENS.c.user_name == name)
+            ).scalar_one()
+            if count >= MOST_TOKENS:
+                raise ProgrammingError(
+                    f"{name} has {count} tokens already", code="token_count", hint="dpsql users revoke ID"
+                )
+            connection.execute(_TOKENS.insert().values(**row))
+        return secret
+
+    def tokens(self, name: str | None = None) -> tuple[Token, ...]:
+        """The tokens of a user, or of all, by user and age; those that have expired are among them."""
+        wanted = sa.select(_TOKENS).order_by(_TOKENS.c.user_name, _TOKENS.c.created, _TOKENS.c.id)
+        if name is not None:
+            wanted = wanted.where(_TOKENS.c.user_name == name)
+        with self._engine.connect() as connection:
+            rows = connection.execute(wanted).all()
+        return tuple(
+            Token(
+                row.id,
+                row.user_name,
+                row.label,
+                datetime.fromisoformat(row.created),
+                datetime.fromisoformat(row.expires),
+            )
+            for row in rows
+        )
+
+    def revoke(self, number: str) -> None:
+        """Ends a token by its id. Raises ProgrammingError where there is none."""
+        with self._engine.begin() as connection:
+            revoked = connection.execute(_TOKENS.delete().where(_TOKENS.c.id == number))
+        if not revoked.rowcount:
+            raise ProgrammingError(
+                f"there is no token {number!r}", code="no_token", hint="dpsql users tokens lists them"
+            )
+
+    def of_token(self, text: str, *, now: datetime | None = None) -> User | None:
+        """The user of a token; None for what is none, is revoked or has expired."""
+        secret = Secret.read(text)
+        if secret is None:
+            return None
+        wanted = (
+            sa.select(_USERS, _TOKENS.c.digest, _TOKENS.c.expires)
+            .join(_TOKENS, _TOKENS.c.user_name == _USERS.c.name)
+            .where(_TOKENS.c.id == secret.id)
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(wanted).one_or_none()
+        if not secret.has("" if row is None else row.digest) or row is None:
+            return None
+        if datetime.fromisoformat(row.expires) <= (now or datetime.now(UTC)):
+            return None
+        return User(row.name, Role(row.role), datetime.fromisoformat(row.created))
+
     def close(self) -> None:
         """Closes the store's connections."""
         self._engine.dispose()
@@ -186,6 +283,10 @@ def _made(path: Path) -> int:
         raise OperationalError(
             f"the user store {path} cannot be made: {error.strerror}", code="users_unavailable"
         ) from None
+
+
+def _revoke_all(connection: sa.Connection, name: str) -> None:
+    connection.execute(_TOKENS.delete().where(_TOKENS.c.user_name == name))
 
 
 def _require(count: int, name: str) -> None:
