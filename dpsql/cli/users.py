@@ -106,7 +106,10 @@ def list_(store: Store = USERS) -> None:
 
 @users.command()
 def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USERS) -> None:
-    """Make a token for a user's programs, and show it, once: the store has its digest alone."""
+    """Make a token for a user's programs, and show it, once: the store has its digest alone.
+
+    Nothing takes tokens yet: the PostgreSQL protocol takes passwords.
+    """
     with _opened(store) as known:
         secret = known.add_token(name, label, expires)
     print(f"token {secret.id} of {name}, good for {expires} day{'s' * (expires > 1)}")

@@ -110,16 +110,8 @@ FAULTS = (
     Fault(
         "second-statement-dropped",
         "dpsql.sql.read.parse:_tree",
-        """
-        select = trees[0] if len(trees) == 1 else None
-        if len(trees) > 1:
-            _refuse("one_statement", "a query must be one statement", "send the statements separately")
-        """,
-        """
-        select = trees[0]
-        if not trees:
-            _refuse("one_statement", "a query must be one statement", "send the statements separately")
-        """,
+        "len(trees) > 1",
+        "not trees",
         "of two statements the first is answered as if it were alone",
         "tests/sql/test_fixtures.py::test_refusal[refused_form: A second statement that does harm]",
     ),
