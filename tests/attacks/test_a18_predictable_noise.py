@@ -21,8 +21,14 @@ from tests.entropy import SeededEntropy
 ROOT = Path(dpsql.mechanisms.__file__).parents[1]
 ENTROPY = "mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
-AUTHENTICATION = {"cli/users.py", "server/users.py", "server/listener.py", "server/protocol/scram.py"}
-"""Files that draw salts, nonces and keys of sessions, and no noise."""
+AUTHENTICATION = {
+    "cli/users.py",
+    "server/users.py",
+    "server/listener.py",
+    "server/protocol/scram.py",
+    "server/tokens.py",
+}
+"""Files that draw salts, nonces, tokens and keys of sessions, and no noise."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),

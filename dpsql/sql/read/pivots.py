@@ -59,7 +59,7 @@ def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
     else:
         keys, aggregates, group, _ = source.take(pivot, "expressions", "using", "group", "this")
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
-    key, values = _key(source, pivot, keys)
+    key, values = _key(source, pivot, keys or [])
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
         source.refuse(aggregates[0], "clause", "several aggregates of PIVOT have names", "SUM(x) AS total")
     _check_size(source, pivot, len(values), aggregates)
@@ -143,16 +143,19 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
             "pivot_column_naming",
             "unpivot",
         )
-        name, columns = source.take(fields[0], "this", "expressions")
-        into = (name, held[0]) if len(fields) == len(held) == 1 else None
+        name, columns = source.take(fields[0] if fields else None, "this", "expressions")
+        into = (name, held[0]) if fields and len(fields) == len(held or []) == 1 else None
     else:
         columns, places, *_ = source.take(pivot, "expressions", "into", "this", "unpivot")
         nulls, into = False, (exp.to_identifier("name"), exp.to_identifier("value"))
         if places is not None:
             name, held = source.take(places, "this", "expressions")
-            into = (name.this, held[0].this) if len(held) == 1 else None
+            into = (name, held[0]) if held and len(held) == 1 else None
     if into is None:
         source.refuse(pivot, "clause", "UNPIVOT makes one column of names and one of values")
+    into = _identifier(source, pivot, into[0]), _identifier(source, pivot, into[1])
+    if not columns:
+        source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
     named = [_unpivoted_column(source, item) for item in columns]
     _check_size(source, pivot, len(named), [base])
     rest = exp.Star(except_=_names([column for column, _ in named]))
@@ -170,6 +173,14 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
             )
         queries.append(query)
     return reduce(lambda left, right: exp.Union(this=left, expression=right, distinct=False), queries)
+
+
+def _identifier(source: Source, pivot: exp.Pivot, name: object) -> exp.Identifier:
+    """The name of a column that UNPIVOT makes."""
+    found = name.this if type(name) is exp.Column else name
+    if type(found) is not exp.Identifier:
+        source.refuse(pivot, "clause", "UNPIVOT names the columns that it makes", "INTO NAME k VALUE v")
+    return found
 
 
 def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str]:
