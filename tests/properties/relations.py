@@ -313,7 +313,7 @@ class Relations:
         if is_private(relation):
             around = ANYWHERE if argument is None else interval(argument, conditions(relation))
             ends = entry.interval(around, most_rows(relation, self.facts))
-        rank = self.draw(one_of((Fraction(0), Fraction(1, 3), Fraction(9, 10)))) if entry.ranked else None
+        rank = self.draw(one_of((Fraction(0), Fraction(1, 8), Fraction(9, 10)))) if entry.ranked else None
         return PerUnitAggregate(entry.name, argument, by, rank), Facts(
             result or Type.NULL, "", ends, nullable=entry.nullable
         )
