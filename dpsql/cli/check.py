@@ -81,11 +81,11 @@ def check(
             _print_failures(rules, ledger_name, ledger_key)
         return
     found = [planned for file in queries for planned in texts(file)]
-    epsilon = default_epsilon(rules) if epsilon is None else epsilon
+    default = default_epsilon(rules)
     with _stand_in(
-        rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst
+        rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst, epsilon=default
     ) as connection:
-        good = [query for query in found if _is_answered(connection, query, epsilon, dialect)]
+        good = [query for query in found if _is_answered(connection, query, epsilon, dialect, default)]
         forecast = connection.budget([query.sql for query in good], epsilon=epsilon)
         states = list(connection.budget().values())
     if good:
@@ -103,20 +103,27 @@ def check(
 
 
 class _LedgerOptions(TypedDict):
-    """Whose budget a plan is held against."""
+    """Whose budget a plan is held against; `epsilon` is the loss of a query that names none."""
 
     ledger: str
     ledger_key: Path | None
     analyst: str | None
+    epsilon: Fraction | None
 
 
-def _is_answered(connection: Connection, query: PlannedText, epsilon: Fraction | None, dialect: str) -> bool:
+def _is_answered(
+    connection: Connection,
+    query: PlannedText,
+    epsilon: Fraction | None,
+    dialect: str,
+    default: Fraction | None,
+) -> bool:
     """Whether a query would be answered; what is wrong with it goes to standard error."""
     from dpsql.shell.failures import message, styled
     from dpsql.shell.view import View
 
     try:
-        needed(epsilon, None, query.sql, dialect)
+        needed(epsilon, None, query.sql, dialect, default)
         connection.budget([query.sql], epsilon=epsilon)
     except Error as error:
         said = View.of(sys.stderr).show(styled(message(error)))

@@ -50,7 +50,7 @@ Role = Annotated[
 ]
 Days = Annotated[
     int,
-    typer.Option("--expires", min=1, max=3_650, metavar="DAYS", help="The days that the token is good for."),
+    typer.Option("--expires", min=1, max=3_650, metavar="DAYS", help="The days that the token is valid."),
 ]
 Label = Annotated[str, typer.Option("--name", metavar="LABEL", help="What the list of tokens calls it.")]
 TokenId = Annotated[
@@ -112,7 +112,7 @@ def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USER
     """
     with _opened(store) as known:
         secret = known.add_token(name, label, expires)
-    print(f"token {secret.id} of {name}, good for {expires} day{'s' * (expires > 1)}")
+    print(f"token {secret.id} of {name}, valid for {expires} day{'s' * (expires > 1)}")
     print(f"token: {secret.text()}")
 
 

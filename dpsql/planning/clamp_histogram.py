@@ -116,8 +116,8 @@ Packed = Sequence[Sequence[int | None]] | None
 
 def clamped_statistics(clamps: Sequence[Clamp]) -> set[Statistic]:
     """The statistics that `clamped_series` gives for the clamps that are chosen."""
-    none = dict.fromkeys(clamp_targets(clamps), ())
-    return set(clamped_series(clamps, PackedHistograms([*none.values()])))
+    no_groups = PackedHistograms([()] * len(clamp_targets(clamps)))
+    return set(clamped_series(clamps, no_groups))
 
 
 class ClampedSum(NamedTuple):

@@ -13,6 +13,7 @@ from dpsql.ledger.protocol import BudgetState, Entry
 from dpsql.report.chart import MOST_LINES, chart
 from dpsql.report.summary import PACE, LedgerSummary, Spender
 from dpsql.request.loss import rounded
+from dpsql.shell.costs import BUDGET_HEADS, budget_cells
 from dpsql.shell.view import printable
 
 MOST_QUERIES = 20
@@ -87,37 +88,14 @@ def _extent(summary: LedgerSummary) -> str:
 
 
 def _budgets(summary: LedgerSummary) -> str:
-    heads = (
-        "account",
-        "accountant",
-        "ε",
-        "δ",
-        "entries",
-        "spent ε",
-        "left",
-        "next query ε ≤",
-        "failures",
-        "at this pace until",
-    )
-    return _table(heads, [_budget(summary, state) for state in summary.states], right=(2, 3, 4, 5, 6, 7, 8))
+    heads = ("account", *BUDGET_HEADS, "failures", "at this pace until")
+    return _table(heads, [_budget(summary, state) for state in summary.states], right=range(2, 9))
 
 
 def _budget(summary: LedgerSummary, state: BudgetState) -> list[str]:
     end = summary.ends[state.key]
-    renewed = f", {state.renewal} ({state.period})" if state.renewal else ""
-    left = Fraction(max(state.limit.loss - state.spent.loss, 0), state.limit.loss or 1)
-    return [
-        state.name + renewed,
-        state.accountant,
-        rounded(state.epsilon, 6),
-        rounded(state.delta, 6),
-        f"{state.queries:,}",
-        rounded(state.spent_epsilon, up=True),
-        f"{int(100 * left)}%",
-        rounded(state.remaining_epsilon),
-        "" if state.analyst else f"{state.failures}",
-        "" if end is None else f"{end:%Y-%m-%d}",
-    ]
+    failures = "" if state.analyst else f"{state.failures}"
+    return [*budget_cells(state), failures, "" if end is None else f"{end:%Y-%m-%d}"]
 
 
 def _over_time(summary: LedgerSummary) -> Iterator[str]:

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 63
 """Characters of a name, as of PostgreSQL's roles: clients cut longer ones off."""
 
 MOST_DAYS = 3_650
-"""Days that a token is good for, at most."""
+"""Days that a token is valid, at most."""
 MOST_TOKENS = 100
 """Tokens of one user, at most."""
 
@@ -193,12 +193,12 @@ class UserStore:
         return user, Verifier.read(row.verifier)
 
     def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> Secret:
-        """A new token of a user, good for so many days. Raises ProgrammingError where there is no such user.
+        """A new token of a user, which expires after `days` days. Raises ProgrammingError where there is no such user.
 
         Its secret is nowhere but in what is returned.
         """
         if not 1 <= days <= MOST_DAYS:
-            raise DataError(f"a token is good for 1 to {MOST_DAYS:,} days", code="token_days")
+            raise DataError(f"a token is valid for 1 to {MOST_DAYS:,} days", code="token_days")
         if len(label) > MOST_CHARACTERS or not label.isprintable():
             raise DataError(
                 f"a token's name has at most {MOST_CHARACTERS} printable characters", code="token_name"

@@ -90,21 +90,31 @@ def failure_lines(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
         yield line
 
 
+BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
+
+
+def budget_cells(state: BudgetState) -> tuple[str, ...]:
+    """Whose budget it is, and what `BUDGET_HEADS` says of it."""
+    return (
+        f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
+        state.accountant,
+        rounded(state.epsilon, 6),
+        rounded(state.delta, 6),
+        f"{state.queries:,}",
+        rounded(state.spent_epsilon, up=True),
+        f"{percent_left(state)}%",
+        rounded(state.remaining_epsilon),
+    )
+
+
 def budget_table(states: Iterable[BudgetState]) -> Table:
     """A line for each private table."""
     states = tuple(states)
-    heads = ("table", "accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
+    heads = ("table", *BUDGET_HEADS)
     failed = any(state.failures for state in states)
     rows = [
         (
-            f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
-            state.accountant,
-            rounded(state.epsilon, 6),
-            rounded(state.delta, 6),
-            f"{state.queries:,}",
-            rounded(state.spent_epsilon, up=True),
-            f"{percent_left(state)}%",
-            rounded(state.remaining_epsilon),
+            *budget_cells(state),
             *((f"{state.failures}: locked" if state.locked else f"{state.failures}",) if failed else ()),
         )
         for state in states

@@ -251,6 +251,8 @@ def test_the_policy_s_default_epsilon(run: Run, study: Path, tmp_path: Path) -> 
     queries = tmp_path / "count.sql"
     queries.write_text(COUNT)
     assert run("check", queries, "--policy", policy).code == 0
+    queries.write_text(COUNT.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5)"))
+    assert run("check", queries, "--policy", policy).code == 0
 
 
 def test_a_piped_shell(run: Run, study: Path) -> None:

@@ -49,6 +49,21 @@ def edit(ledger: Path, sql: str) -> None:
         file.executescript(sql)
 
 
+def test_a_report_is_written(run: Run, ledger: Path, tmp_path: Path) -> None:
+    """To a file, or to standard output; not over a file of another kind, nor of an edited ledger."""
+    target = tmp_path / "report.html"
+    ran = run("report", ledger, "-o", target)
+    assert (ran.code, ran.out) == (0, f"written to {target}\n")
+    assert run("report", ledger, "-o", "-").out == target.read_text(encoding="utf-8")
+    for output in (ledger, tmp_path / "missing" / "report.html"):
+        before = ledger.read_bytes()
+        failed = run("report", ledger, "-o", output)
+        assert failed.code == 1
+        assert failed.err.startswith("error[")
+        assert ledger.read_bytes() == before
+    assert run("report", tmp_path / "none.ledger", "-o", target).code == 1
+
+
 def test_a_whole_ledger_is_verified(run: Run, ledger: Path, tmp_path: Path) -> None:
     """Alone, beside a head on the command line, and beside an anchor."""
     head = run("ledger", "head", ledger).out.strip()

@@ -10,7 +10,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from cli.conftest import Run, run  # noqa: F401  (a fixture)
 from small_study import write_study
 
 import dpsql
@@ -112,21 +111,6 @@ def test_a_page_holds_them_and_loads_nothing(ledger: Path) -> None:
         (tag, given.get("content")) for tag, given in found.elements
     ]
     assert "url(" not in text
-
-
-def test_the_command_writes_it(run: Run, ledger: Path, tmp_path: Path) -> None:  # noqa: F811
-    """To a file, or to standard output; not over a file of another kind, nor of an edited ledger."""
-    target = tmp_path / "report.html"
-    ran = run("report", ledger, "-o", target)
-    assert (ran.code, ran.out) == (0, f"written to {target}\n")
-    assert run("report", ledger, "-o", "-").out == target.read_text(encoding="utf-8")
-    for output in (ledger, tmp_path / "missing" / "report.html"):
-        before = ledger.read_bytes()
-        failed = run("report", ledger, "-o", output)
-        assert failed.code == 1
-        assert failed.err.startswith("error[")
-        assert ledger.read_bytes() == before
-    assert run("report", tmp_path / "none.ledger", "-o", target).code == 1
 
 
 def test_a_ledger_without_charges(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.sql.read.pivots import MOST_COLUMNS, MOST_PIVOTS
 
 K = {"type": "varchar", "values": ["a", "b", "c"], "nullable": False}
 G = {"type": "integer", "values": [0, 1, 2, 3], "nullable": False}
@@ -80,14 +81,29 @@ def test_released_rows_are_released_once(both: tuple[duckdb.DuckDBPyConnection, 
     assert len(explained.prepared.releases) == 1
 
 
+def columns(number: int) -> str:
+    return ", ".join(f"c{place}" for place in range(number))
+
+
+def nested(times: int) -> str:
+    """UNPIVOT of UNPIVOT, of few columns: each writes out the one within it once a column."""
+    return f"(UNPIVOT {nested(times - 1)} ON {columns(MOST_COLUMNS)})" if times else "p"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        nested(MOST_PIVOTS),
+        f"(UNPIVOT p ON {columns(MOST_COLUMNS + 1)})",
+        ", ".join(["(UNPIVOT p ON x, y)"] * (MOST_PIVOTS + 1)),
+    ],
+    ids=["nested", "columns", "many"],
+)
 def test_a_short_text_makes_no_endless_query(
-    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], source: str
 ) -> None:
-    """Each UNPIVOT writes out its rows once a column."""
+    """Within each limit alone a text could fill the memory, and keep others waiting."""
     _, connection = both
-    sql, columns = "p", ", ".join(f"c{number}" for number in range(50))
-    for _ in range(8):
-        sql = f"(UNPIVOT {sql} ON {columns})"
     with pytest.raises(dpsql.QueryRejected) as caught:
-        connection.explain(f"SELECT COUNT(*) FROM {sql}")
+        connection.explain(f"SELECT COUNT(*) FROM {source}")
     assert caught.value.code == "too_long"

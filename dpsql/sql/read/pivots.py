@@ -1,14 +1,15 @@
 """Rewrites PIVOT and UNPIVOT as the queries that they stand for, before anything else reads the tree.
 
 Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
-Why: PIVOT of listed values is one aggregate for each value, of the rows with this value. UNPIVOT is the union of one query for each column, of the rows where it is not NULL. Values
-that are not listed would have to be read from the data, and would be columns: such a PIVOT is refused. So is one without
-GROUP BY, which groups by every other column, units among them.
+Why: PIVOT of listed values is one aggregate for each value, of the rows with this value. UNPIVOT is the union of one query
+for each column, of the rows where it is not NULL. Values that are not listed would have to be read from the data, and would
+be columns: such a PIVOT is refused. So is one without GROUP BY, which groups by every other column, units among them.
 Source: DuckDB's manual, "PIVOT statement" and "UNPIVOT statement".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -19,15 +20,28 @@ from dpsql.sql.read.rejection import Source
 
 MOST_PARTS = 20_000
 """Names, constants and operators of the query that one PIVOT or UNPIVOT stands for."""
-_VALUES = (exp.Literal, exp.Null, exp.Neg, exp.Boolean)
+MOST_PIVOTS = 8
+MOST_COLUMNS = 40
+"""Columns of one UNPIVOT: each is a query of a chain of UNION ALL."""
+_NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
+"""Numbers that DuckDB names a column by as they are written."""
 
 
 def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
     """The tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
     if tree is None or tree.find(exp.Pivot) is None:
         return tree
+    if sum(1 for _ in tree.find_all(exp.Pivot)) > MOST_PIVOTS:
+        source.refuse(tree, "too_long", f"a query has at most {MOST_PIVOTS} PIVOT and UNPIVOT")
     for node in reversed(list(tree.find_all(exp.Table, exp.Subquery, exp.CTE))):
         for pivot in node.args.get("pivots") or ():
+            if node.args.get("joins"):
+                source.refuse(
+                    pivot,
+                    "join",
+                    "PIVOT and UNPIVOT stand in no parentheses with a join",
+                    "FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
+                )
             base = node.copy()
             base.set("pivots", None)
             alias = pivot.args.get("alias")
@@ -97,16 +111,35 @@ def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[ex
     if type(key) is not exp.Column:
         source.refuse(key, "clause", "PIVOT takes a column", "name the expression in a subquery")
     for value in values:
-        constant = value.this if type(value) is exp.PivotAlias else value
-        if type(constant) not in _VALUES:
-            source.refuse(value, "clause", "the values of PIVOT are constants", "ON k IN ('a', 'b')")
+        if not _is_value(value.this if type(value) is exp.PivotAlias else value):
+            source.refuse(
+                value, "clause", "the values of PIVOT are constants, with digits alone", "ON k IN ('a', 'b')"
+            )
+    names = [_name(value) for value in values]
+    for value, name in zip(values, names, strict=True):
+        if names.count(name) > 1:
+            source.refuse(value, "ambiguous", f"PIVOT has two columns {name}", "name one: 'a' AS b")
     return key, values
+
+
+def _is_value(constant: exp.Expr) -> bool:
+    """Whether it is a constant whose text names a column as DuckDB does."""
+    if type(constant) is exp.Neg:
+        return type(constant.this) is exp.Literal and not constant.this.is_string and _is_value(constant.this)
+    if type(constant) is exp.Literal:
+        return constant.is_string or _NUMBER.fullmatch(constant.this) is not None
+    return type(constant) in (exp.Null, exp.Boolean)
+
+
+def _name(value: exp.Expr) -> str:
+    """The name of the column of a value."""
+    return str(value.alias) if type(value) is exp.PivotAlias else _text(value)
 
 
 def _column(source: Source, key: exp.Column, value: exp.Expr, item: exp.Expr, *, named: bool) -> exp.Alias:
     """The aggregate of the rows with a value."""
     constant = value.this if type(value) is exp.PivotAlias else value
-    name = value.alias if type(value) is exp.PivotAlias else _text(constant)
+    name = _name(value)
     if named or type(item) is exp.Alias:
         name = f"{name}_{item.alias}"
     condition = exp.NullSafeEQ(this=key.copy(), expression=constant.copy())
@@ -156,6 +189,8 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     into = _identifier(source, pivot, into[0]), _identifier(source, pivot, into[1])
     if not columns:
         source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
+    if len(columns) > MOST_COLUMNS:
+        source.refuse(pivot, "too_long", f"UNPIVOT takes at most {MOST_COLUMNS} columns")
     named = [_unpivoted_column(source, item) for item in columns]
     _check_size(source, pivot, len(named), [base])
     rest = exp.Star(except_=_names([column for column, _ in named]))
