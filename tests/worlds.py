@@ -23,6 +23,8 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.ledger import Budget, open_ledger
+from dpsql.plan.expr import Call, Column
+from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import load
 from dpsql.request.query import Query
@@ -254,3 +256,15 @@ def words_drawn(connection: Connection) -> int:
 def spent(connection: Connection) -> int:
     """How many charges the ledger holds."""
     return sum(entry.kind == "charge" for entry in connection.engine.ledger.entries())
+
+
+def of_all_rows(call: Call) -> str:
+    """How a call is written for an engine that computes before it filters: products in 64 bits, also of dropped rows.
+
+    The rows are those that a condition on the column e of the table v drops. DuckDB 2.0.0 computed so in some joins;
+    2.0.1 was not seen to, and does not promise it.
+    """
+    narrows = any(
+        isinstance(part, Column) and (part.source, part.name) == ("v", "e") for part in call.arguments
+    )
+    return "TRUE" if narrows and call.type is Type.BOOLEAN else call.function.sql

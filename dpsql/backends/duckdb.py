@@ -362,7 +362,8 @@ class DuckDBBackend:
 
     def _refuse_settings(self) -> None:
         if not self._owned:
-            _refuse(changed(dict(self._query(_SETTINGS))))
+            ((*values,),) = self._query(_MEANING)
+            _refuse(changed(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))))
             self._require_sound()
 
     def _refuse_settings_now(self) -> None:

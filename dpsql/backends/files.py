@@ -37,6 +37,10 @@ _AS_TYPE = {
 }
 """How a text of a CSV file is read as a type of the policy: what is none of the type is NULL."""
 _DECODED = "SELECT COUNT(*), {} FROM {}"
+_HOLDS_NAN = "can_have_nan = true"
+"""What a file says of the least and the greatest value of its parts does not count NaN. An engine that goes by it leaves
+out rows, or takes all, by the values of other people's rows beside them.
+"""
 _PATTERN = frozenset("*?[")
 
 _T = TypeVar("_T")
@@ -174,7 +178,7 @@ def suggested_types(table: FileTable) -> list[tuple[str, str]]:
 def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
     """A view on the files: the engine reads of them what a statement needs."""
     parts = any("=" in part for file in files for part in file.parts[:-1])
-    options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false"
+    options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
     rows = f"read_parquet({_list(map(str, files))}, {options})"
     connection.execute(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
     columns = connection.execute(f"DESCRIBE {identifier(name)}").fetchall()

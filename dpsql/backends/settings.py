@@ -39,7 +39,8 @@ MEANING: dict[str, str | None] = {
 }
 """What decides over values, errors or the grammar, with what it has to be.
 
-A time limit is among them: whether a statement ends before it depends on the rows.
+A time limit is among them: whether a statement ends before it depends on the rows. The engine's list of settings leaves
+out some that it takes nevertheless, so each of these is asked for by its name.
 """
 _HARMLESS = """
     access_mode allocator_background_threads allocator_bulk_deallocation_flush_threshold
@@ -53,33 +54,34 @@ _HARMLESS = """
     catalog_error_max_schemas checkpoint_on_detach checkpoint_threshold
     current_transaction_invalidation_policy custom_extension_repository custom_user_agent
     debug_checkpoint_scan_sleep_ms default_block_size default_secret_storage
-    default_transaction_invalidation_policy delim_join_as_cte disable_database_invalidation
-    disable_parquet_prefetching disabled_compression_methods disabled_filesystems disabled_log_types
-    disabled_optimizers duckdb_api dynamic_or_filter_threshold enable_external_access
-    enable_external_file_cache enable_fsst_vectors enable_geoparquet_conversion
-    enable_http_metadata_cache enable_logging enable_macro_dependencies enable_optimistic_write
-    enable_optimizer enable_profiling enable_progress_bar enable_progress_bar_print
-    enable_view_dependencies enabled_log_types errors_as_json experimental_metadata_reuse explain_output
+    default_transaction_invalidation_policy disable_database_invalidation disable_parquet_prefetching
+    disabled_compression_methods disabled_filesystems disabled_log_types disabled_optimizers duckdb_api
+    dynamic_or_filter_threshold enable_external_access enable_external_file_cache enable_fsst_vectors
+    enable_geoparquet_conversion enable_http_metadata_cache enable_logging enable_macro_dependencies
+    enable_optimistic_write enable_optimizer enable_profiling enable_progress_bar
+    enable_progress_bar_print enable_view_dependencies enabled_log_types errors_as_json explain_output
     extension_directories extension_repository_directory external_file_cache_local_max_block_size
     external_file_cache_remote_max_block_size external_file_cache_remote_min_block_size
     external_file_cache_request_sizing external_file_cache_spill external_threads file_search_path
-    force_column_metadata_reuse force_compression fsync_mode geometry_minimum_shredding_size
-    home_directory http_client_pool_capacity http_proxy http_proxy_password http_proxy_username
-    ignore_unknown_crs immediate_transaction_mode index_scan_max_count index_scan_percentage
-    initial_column_segment_size json_geometry_format late_materialization_max_rows lock_configuration
-    log_query_path logging_level logging_mode logging_storage max_expression_depth max_memory
-    max_streaming_buffer_size max_temp_directory_size max_vacuum_tasks memory_limit merge_join_threshold
+    force_compression fsync_mode geometry_minimum_shredding_size home_directory
+    http_client_pool_capacity http_proxy http_proxy_password http_proxy_username
+    http_retry_quota_throttled http_retry_throttled_wait_ms ignore_unknown_crs
+    immediate_transaction_mode index_scan_max_count index_scan_percentage initial_column_segment_size
+    json_geometry_format late_materialization_max_rows lock_configuration log_query_path logging_level
+    logging_mode logging_sink max_expression_depth max_memory max_streaming_buffer_size
+    max_temp_directory_size max_vacuum_tasks memory_limit merge_join_threshold
     nested_loop_join_threshold operator_memory_limit ordered_aggregate_threshold pandas_analyze_sample
-    parquet_metadata_cache parquet_prefetch_column_gap partitioned_write_flush_threshold
-    partitioned_write_max_open_files password perfect_ht_threshold pin_threads pivot_filter_threshold
-    pivot_limit prefer_range_joins prefetch_all_parquet_files preserve_insertion_order profile_output
-    profiling_coverage profiling_output profiling_renderer_settings progress_bar_time
-    python_enable_replacements python_scan_all_frames read_ahead_depth redact_http_logs
-    scheduler_process_partial schema search_path secret_directory show_behavior standard_vector_size
-    storage_block_prefetch storage_compatibility_version streaming_buffer_size temp_directory
-    temp_file_encryption threads TimeZone tracked_metrics user username validate_external_file_cache
-    variant_minimum_shredding_size wal_autocheckpoint wal_autocheckpoint_entries worker_threads
-    write_buffer_row_group_count write_buffer_row_group_memory_limit zstd_min_string_length
+    parquet_can_have_nan parquet_metadata_cache parquet_prefetch_column_gap parquet_use_page_index
+    partitioned_write_flush_threshold partitioned_write_max_open_files password perfect_ht_threshold
+    pin_threads pivot_filter_threshold pivot_limit prefer_range_joins prefetch_all_parquet_files
+    preserve_insertion_order profile_output profiling_coverage profiling_output
+    profiling_renderer_settings progress_bar_time python_enable_replacements python_scan_all_frames
+    read_ahead_depth redact_http_logs scheduler_process_partial schema search_path secret_directory
+    show_behavior standard_vector_size storage_block_prefetch storage_compatibility_version
+    streaming_buffer_size temp_directory temp_file_encryption threads TimeZone tracked_metrics user
+    username validate_external_file_cache variant_minimum_shredding_size wal_autocheckpoint
+    wal_autocheckpoint_entries worker_threads write_buffer_row_group_count
+    write_buffer_row_group_memory_limit zstd_min_string_length
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Speed, memory, files, secrets, logs, and where names are looked up, which the schema is read by too.

@@ -6,11 +6,14 @@ the very rows that the filter drops. Whatever a condition says, the product must
 
 from __future__ import annotations
 
+import re
+from typing import Any
 from unittest import mock
 
 import pytest
-from worlds import observed, person, world
+from worlds import observed, of_all_rows, person, world
 
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.sql.emit import scalars
 
@@ -44,9 +47,25 @@ def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Conn
         assert len(rows) == 1
 
 
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_product_is_of_64_bits(question: str, worlds: tuple[Connection, Connection]) -> None:
+    """Nothing rests on the order in which the engine computes."""
+    statements = list[str]()
+    run = DuckDBBackend.run
+
+    def recorded(self: DuckDBBackend, sql: str, *arguments: Any, **options: Any) -> Any:
+        statements.append(sql)
+        return run(self, sql, *arguments, **options)
+
+    with mock.patch.object(DuckDBBackend, "run", recorded):
+        observed(worlds[0], QUESTIONS[question], epsilon=0.001, replay=False)
+    assert any(" * " in sql for sql in statements)
+    assert not [found for sql in statements for found in re.findall(r'"\w"\."\w" \* \S+', sql)]
+
+
 def test_products_in_64_bits_tell_one_person(worlds: tuple[Connection, Connection]) -> None:
-    """The attack works where products trust the interval of a filtered column: they fail where the person is."""
-    plain = mock.patch.object(scalars, "_template", lambda call: call.function.sql)
+    """The attack works where products trust the interval of a filtered column, and an engine computes them of all rows."""
+    plain = mock.patch.object(scalars, "_template", of_all_rows)
     with plain:
         errors = [
             observed(connection, QUESTIONS["joined to itself"], epsilon=0.001, replay=False)[0].error

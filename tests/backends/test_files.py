@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,20 @@ def test_the_command_line_takes_files(tmp_path: Path) -> None:
     assert runner.invoke(app, ["check", str(path)]).exit_code == 0
     asked[1] = str(path)
     assert "\n400," in runner.invoke(app, [*asked, "--ledger", ":memory:"]).stdout.replace("\r", "")
+
+
+@pytest.mark.parametrize("kind", [pyarrow.float32(), pyarrow.float64()], ids=str)
+@pytest.mark.parametrize(
+    ("condition", "without", "beside"), [("x > 100", 1_000, 1_001), ("x BETWEEN 0 AND 100", 1, 1)]
+)
+def test_nobody_decides_over_nan_of_others(
+    condition: str, without: int, beside: int, kind: Any, tmp_path: Path
+) -> None:
+    """NaN is greater than all numbers, also in a part of a file whose statistics say that all lie between two numbers."""
+    for values, expected in (([1.0], without), ([1.0, 200.0], beside)):
+        path = tmp_path / f"{len(values)}.parquet"
+        table = pyarrow.table({"x": pyarrow.array([*values, *[math.nan] * 1_000], kind)})
+        pyarrow.parquet.write_table(table, path, write_page_index=True)
+        backend = DuckDBBackend({"t": path})
+        assert backend.run(f"SELECT COUNT(*) FROM t WHERE {condition}").reveal() == [(expected,)]
+        backend.close()

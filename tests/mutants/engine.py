@@ -496,4 +496,20 @@ FAULTS = (
         "one value changes the type of a column",
         "tests/attacks/test_a25_types_from_values.py::test_one_value_does_not_change_a_type",
     ),
+    Fault(
+        "nan-by-statistics",
+        "dpsql.backends.files",
+        '_HOLDS_NAN = "can_have_nan = true"',
+        '_HOLDS_NAN = "can_have_nan = false"',
+        "a value of one person decides whether NaN of others passes a condition",
+        "tests/backends/test_files.py::test_nobody_decides_over_nan_of_others[x > 100-1000-1001-double]",
+    ),
+    Fault(
+        "settings-by-the-list-alone",
+        "dpsql.backends.duckdb:DuckDBBackend._refuse_settings",
+        "dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
+        "dict(self._query(_SETTINGS))",
+        "a setting that the engine takes and does not list gives SQL another meaning",
+        "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
+    ),
 )
