@@ -16,6 +16,7 @@ from dpsql.cli.init import init
 from dpsql.cli.ledger import ledger
 from dpsql.cli.owner_actions import give_back, reset, unlock
 from dpsql.cli.plan import plan
+from dpsql.cli.publish import publish
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
 from dpsql.cli.report import report
@@ -34,7 +35,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (shell, query, explain, check, plan, simulate, init, budget, report, account, demo, serve):
+for command in (
+    shell,
+    query,
+    explain,
+    check,
+    plan,
+    simulate,
+    init,
+    publish,
+    budget,
+    report,
+    account,
+    demo,
+    serve,
+):
     app.command()(command)
 ledger.command()(reset)
 ledger.command()(unlock)

@@ -512,4 +512,20 @@ FAULTS = (
         "a setting that the engine takes and does not list gives SQL another meaning",
         "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
     ),
+    Fault(
+        "publish-beyond-the-budget",
+        "dpsql.cli.publish:publish",
+        "require_budget(planned)",
+        "",
+        "some tables are charged and published, and then the budget is short",
+        "tests/publish/test_publish.py::test_what_cannot_be_published_is_said_before_the_first_charge[change0-budget_exhausted-does not fit into the budget of visits]",
+    ),
+    Fault(
+        "publish-with-new-noise",
+        "dpsql.publish.publication:Publication.terms",
+        '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": True}',
+        '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": False}',
+        "a release that goes on after an interruption is charged twice",
+        "tests/publish/test_publish.py::test_publishing_again_is_free_and_the_same",
+    ),
 )

@@ -1,0 +1,80 @@
+"""The note on methods beside published tables: what is guaranteed, in words, and how each number was made.
+
+It follows from the policy, the publication and the receipts alone, and holds no date of its own: the same release gives the
+same note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.publish.publication import Publication
+from dpsql.request.loss import rounded
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.result import Receipt
+
+_NEIGHBORS = {
+    "add_remove": "whether the data hold all rows of one {unit}, or none of them",
+    "replace": "whatever the rows of one {unit} are",
+}
+
+
+def methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
+    """The note, in Markdown."""
+    return "\n".join([*_guarantee(connection, publication), "", *_tables(publication, receipts)]) + "\n"
+
+
+def _guarantee(connection: Connection, publication: Publication) -> Iterator[str]:
+    policy = connection.engine.policy
+    unit = policy.privacy_unit
+    yield f"# How these numbers were made: {_line(publication.title)}"
+    yield ""
+    yield (
+        "Each number that was computed of people's rows has random noise, drawn once. The noise hides what one"
+        f" {unit} adds: what is published is about as probable {_NEIGHBORS[policy.neighbors].format(unit=unit)}."
+        ' This is differential privacy; how much "about" is, is bounded by ε and δ. A conclusion that anybody draws from'
+        " all that was published, whatever else they know, has at most e^ε times the probability that it would have"
+        " without this person's rows, but for a part of at most δ."
+    )
+    yield ""
+    yield "The budgets that bound all that is published of these data, these tables among it, until a budget begins anew:"
+    yield ""
+    yield "| budget | ε | δ | accountant |"
+    yield "|---|---:|---:|---|"
+    for state in connection.budget().values():
+        if not state.analyst:
+            yield f"| {_line(state.name)} | {rounded(state.epsilon, 6)} | {rounded(state.delta, 6)} | {state.accountant} |"
+    yield ""
+    yield (
+        "A column `x` with noise has the columns `x_low` and `x_high` beside it: an interval that holds the number without"
+        " noise in 95% of cases. Groups that are too small to be shown are left out by a rule that has noise itself, where"
+        " the policy does not list the groups."
+    )
+
+
+def _tables(publication: Publication, receipts: Mapping[str, Receipt]) -> Iterator[str]:
+    for name, table in publication.tables.items():
+        receipt = receipts[name]
+        yield f"## {_line(table.title or name)}"
+        yield ""
+        if table.note:
+            yield from (table.note.strip(), "")
+        yield from ("```sql", table.sql.strip(), "```")
+        yield f"File: `{name}.csv`. Version of the data: {_line(receipt.data_version)}."
+        paid = sorted({*(int(entry["id"]) for entry in receipt.entries), *receipt.replayed, *receipt.refined})
+        if paid:
+            yield f"Entries of the ledger: {', '.join(map(str, paid))}. Digest of the plan: `{receipt.plan}`."
+        laws = sorted({str(part.get("noise", "")).partition(",")[0] for part in receipt.mechanisms})
+        if laws:
+            yield f"Noise: {', '.join(map(_line, laws))}; its size is in the intervals, and with its sensitivity in the receipt."
+        for notice in receipt.notices:
+            yield from ("", f"> {_line(notice)}")
+        yield ""
+
+
+def _line(text: str) -> str:
+    """A text that stays within its line and its cell."""
+    return " ".join(text.split()).replace("|", "\\|")

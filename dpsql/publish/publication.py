@@ -1,0 +1,112 @@
+"""A file that says what is published: the queries by name, under which policy and at which losses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from dpsql.errors import ProgrammingError
+from dpsql.policy.fields import Delta, Epsilon
+from dpsql.policy.problem import Problem, refusal
+from dpsql.policy.report import policy_error
+from dpsql.policy.tables import Model
+from dpsql.policy.tree import read_tree
+from dpsql.request.query import QueryOptions
+
+LARGEST_FILE = 1_000_000  # bytes
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_WANTED = {
+    "missing": "is missing",
+    "extra_forbidden": "is no key of a publication",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "greater_than_equal": "must be at least 1",
+}
+
+
+def _file_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise refusal("bad_name", "must be letters, digits, - and _: files are named after it")
+    return name
+
+
+class PublishedTable(Model):
+    """A query with the loss it is asked with, by default that of the publication; `note` is for its readers."""
+
+    sql: str
+    title: str | None = None
+    note: str | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
+    max_groups: Annotated[int, Field(ge=1)] | None = None
+
+
+class Publication(Model):
+    """What is published. Paths are as the file says them, beside which they lie."""
+
+    title: str
+    policy: str
+    database: str | None = None
+    ledger: str | None = None
+    analyst: str | None = None
+    dialect: str = "duckdb"
+    epsilon: Epsilon | None = None
+    tables: dict[Annotated[str, AfterValidator(_file_name)], PublishedTable]
+
+    def terms(self, table: PublishedTable, default: Fraction | None = None) -> QueryOptions:
+        """The terms on which a table's query is asked."""
+        loss = next((each for each in (table.epsilon, self.epsilon, default) if each is not None), None)
+        return {
+            "epsilon": loss,
+            "delta": table.delta,
+            "max_groups": table.max_groups,
+            "dialect": self.dialect,
+            "replay": True,
+        }
+
+
+def load(path: Path) -> Publication:
+    """The publication in a YAML file, read as strictly as a policy.
+
+    Raises PolicyError with each problem's line and key, ProgrammingError (`publication`) for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_FILE + 1)[:LARGEST_FILE].decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise ProgrammingError(
+            f"{path} cannot be read as text", code="publication", hint="check that it is there, in UTF-8"
+        ) from None
+    tree = read_tree(text, str(path))
+    found: Publication | None = None
+    problems = list(tree.problems)
+    try:
+        found = Publication.model_validate({} if tree.value is None else tree.value)
+    except ValidationError as error:
+        problems += _problems(error)
+    if found is not None and not found.tables:
+        problems.append(Problem(("tables",), "missing", "names no query"))
+    if found is not None and len({name.casefold() for name in found.tables}) < len(found.tables):
+        problems.append(
+            Problem(
+                ("tables",), "bad_name", "has names that differ in case alone: files are named after them"
+            )
+        )
+    if found is None or problems:
+        raise policy_error(tree.source, problems)
+    return found
+
+
+def _problems(error: ValidationError) -> Iterator[Problem]:
+    for details in error.errors(include_url=False):
+        path = tuple(str(step) for step in details["loc"] if step != "[key]")
+        kind, context = details["type"], details.get("ctx", {})
+        if kind == "policy":
+            yield from (problem.below(*path) for problem in context["problems"])
+        else:
+            yield Problem(path, kind, _WANTED.get(kind, "must be a mapping of keys"))

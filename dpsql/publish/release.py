@@ -1,0 +1,138 @@
+"""Asks what a publication names: all of it is checked against policy and budget first, then written table by table.
+
+Asked again, a table is answered by its stored release, free: a release that was interrupted goes on, and one that is
+complete is made again from the ledger, file for file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.errors import BudgetExhausted, Error, OperationalError, ProgrammingError
+from dpsql.publish.chart import draw
+from dpsql.publish.methods import methods
+from dpsql.publish.publication import Publication
+from dpsql.request.query import Query
+from dpsql.result import Receipt, Result
+from dpsql.shell.answers import Format, written
+from dpsql.shell.view import View
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.engine.forecast import Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A table whose query cannot be asked, and why."""
+
+    name: str
+    error: Error
+
+
+def forecast(connection: Connection, publication: Publication) -> tuple[Forecast | None, list[Refused]]:
+    """What the whole publication would cost, None where a query is refused; nothing is charged."""
+    from dpsql.engine.forecast import Forecast
+
+    engine, prepared, refused = connection.engine, [], list[Refused]()
+    with engine.backend.alone(), engine.backend.snapshot():
+        for name, table in publication.tables.items():
+            terms = publication.terms(table, engine.policy.default_epsilon)
+            try:
+                asked = Query.of(
+                    table.sql,
+                    (),
+                    epsilon=terms.get("epsilon"),
+                    delta=terms.get("delta"),
+                    max_groups=terms.get("max_groups"),
+                    target_error=None,
+                    confidence=None,
+                    dialect=publication.dialect,
+                    default=None,
+                )
+                found = engine.prepare(asked)
+                engine.require_bound(found)
+                if found.explain:
+                    raise ProgrammingError(
+                        "EXPLAIN is nothing to publish", code="publication", hint="leave out EXPLAIN"
+                    )
+            except Error as error:
+                refused.append(Refused(name, error))
+            else:
+                prepared.append(found)
+        return (None if refused else Forecast.of(engine, prepared)), refused
+
+
+def require_budget(planned: Forecast) -> None:
+    """Raises BudgetExhausted where a budget cannot bear all of a publication; nothing is charged."""
+    short = [account.now.name for account in planned.accounts if not account.fits]
+    if short:
+        raise BudgetExhausted(
+            f"the publication does not fit into the budget of {', '.join(short)}; nothing was charged",
+            hint="--check shows what each table costs; lower its epsilon, or leave some out",
+        )
+
+
+def release(connection: Connection, publication: Publication, folder: Path) -> Iterator[tuple[str, Result]]:
+    """Asks for each table and writes its files, then the note on methods. Yields each table's name and answer.
+
+    Raises OperationalError (`not_written`) where a file cannot be written: what was charged is answered again, free.
+    """
+    _written(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
+    results = dict[str, Result]()
+    for name, table in publication.tables.items():
+        terms = publication.terms(table, connection.engine.policy.default_epsilon)
+        result = results[name] = connection.query(table.sql, **terms)
+        _write(result, table.title or name, folder, name)
+        yield name, result
+    note = methods(connection, publication, {name: result.receipt for name, result in results.items()})
+    _text(folder / "methods.md", note)
+
+
+def _write(result: Result, title: str, folder: Path, name: str) -> None:
+    """The files of one table."""
+    _text(folder / f"{name}.csv", written(result, Format.CSV, View()) + "\n")
+    receipt = folder / f"{name}.receipt.json"
+    if not _is_replay_of(result.receipt, receipt):
+        _text(receipt, result.receipt.to_json() + "\n")
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        pass  # an extra
+    else:
+        table = result.to_arrow_table(intervals=True)
+        _written(lambda: parquet.write_table(table, folder / f"{name}.parquet"), folder / f"{name}.parquet")
+    draw(result, title, folder / f"{name}.png")
+
+
+def _is_replay_of(receipt: Receipt, path: Path) -> bool:
+    """Whether an answer was given before with the receipt that is there: that one says what was charged."""
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(before, Mapping) or receipt.entries:
+        return False
+    return (before.get("plan"), before.get("data_version")) == (receipt.plan, receipt.data_version)
+
+
+def _text(path: Path, text: str) -> None:
+    _written(lambda: path.write_text(text, encoding="utf-8"), path)
+
+
+def _written(write: Callable[[], object], path: Path) -> None:
+    try:
+        write()
+    except OSError as error:
+        said = error.strerror
+    else:
+        return
+    raise OperationalError(
+        f"{path} cannot be written: {said}",
+        code="not_written",
+        hint="what was charged is answered again, free: mend it, and publish again",
+    )
