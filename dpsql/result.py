@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dpsql.errors import DataError
 from dpsql.plan.types import Value
+from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     import pandas
     import polars
     import pyarrow
 
-Ends = tuple[float, float] | None
 IntervalOf = Callable[[int, int, float], Ends]
 """(row, column, confidence) to the interval of a cell; None where the cell is no noisy aggregate."""
 
@@ -31,6 +31,8 @@ _PANDAS = {
 """The dtype of each engine type. Left alone, pandas looks at the values, and whether one is NULL."""
 
 
+MOST_PRINTED = 50
+"""Rows that `print` and a notebook show."""
 _WRITTEN_IF_TRUE = frozenset({"explained", "constants"})
 
 
@@ -250,21 +252,100 @@ class Result:
             for row, scales in zip(self.displayed, self.scales, strict=True)
         ]
 
+    def rendered(self) -> list[RenderedColumn]:
+        """The columns as people are shown them: texts in line, and the half-widths of the 95% intervals of noisy ones."""
+        texts, displayed, intervals = self.texts(), self.displayed, self.intervals(CONFIDENCE)
+        return [
+            rendered(
+                name,
+                kind,
+                [row[place] for row in texts],
+                [
+                    NoisyCell(row[place], scales[place], ends[place])
+                    for row, scales, ends in zip(displayed, self.scales, intervals, strict=True)
+                ],
+            )
+            for place, (name, kind) in enumerate(zip(self.columns, self.types, strict=True))
+        ]
+
+    def plot(
+        self,
+        x: str | Sequence[str] | None = None,
+        y: str | Sequence[str] | None = None,
+        *,
+        confidence: float = 0.95,
+        title: str | None = None,
+    ) -> matplotlib.figure.Figure:
+        """A figure of noisy columns with their intervals, a pane for each.
+
+        `y` are the columns to draw, by default all with intervals; `x` those that name the rows, by default all
+        without. One `x` of numbers or days is an axis, others are labels. `save` of the figure writes it:
+        `res.plot().savefig("visits.png")`. Raises DataError for a column that is not there or has no intervals, and
+        where there are no rows or too many to read; ProgrammingError (`plot_unavailable`) without matplotlib.
+        """
+        from dpsql.charts import intervals_figure
+
+        found = self.intervals(confidence)
+        bounded = {name for place, name in enumerate(self.columns) if any(row[place] for row in found)}
+        keys = self._places(x, [name for name in self.columns if name not in bounded])
+        drawn = self._places(y, [name for name in self.columns if name in bounded])
+        for place in drawn:
+            if self.columns[place] not in bounded:
+                raise DataError(
+                    f"the column {self.columns[place]} has no intervals to draw",
+                    hint="name one that is noisy as y",
+                )
+        panes = [
+            (
+                self.columns[place],
+                [(row[place], ends[place]) for row, ends in zip(self.rows, found, strict=True)],
+            )
+            for place in drawn
+        ]
+        figure: matplotlib.figure.Figure = intervals_figure(
+            [self.columns[place] for place in keys],
+            [tuple(row[place] for place in keys) for row in self.rows],
+            panes,
+            confidence,
+            title,
+        )
+        return figure
+
+    def _places(self, named: str | Sequence[str] | None, default: Sequence[str]) -> list[int]:
+        names = default if named is None else [named] if isinstance(named, str) else named
+        for name in names:
+            if name not in self.columns:
+                raise DataError(f"there is no column {name}", hint=f"there are: {', '.join(self.columns)}")
+        return [self.columns.index(name) for name in names]
+
+    def _first(self) -> tuple[Result, str]:
+        """The rows that are printed, and a line for the others."""
+        if len(self) <= MOST_PRINTED:
+            return self, ""
+        cut = replace(self, rows=self.rows[:MOST_PRINTED], scales=self.scales[:MOST_PRINTED])
+        return cut, f"… and {len(self) - MOST_PRINTED:,} more rows"
+
     def __str__(self) -> str:
-        cells = self.texts()
-        numbers = [kind in ("BIGINT", "DOUBLE", "HUGEINT") for kind in self.types]
-        return "\n".join([*aligned(self.columns, cells, numbers), *self.notices])
+        cut, more = self._first()
+        names, columns, numbers = spread(cut.rendered())
+        lines = aligned(names, list(zip(*columns, strict=True)), numbers)
+        return "\n".join([*lines, *filter(None, [more]), *self.notices])
 
     def _repr_html_(self) -> str:
         import html
 
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        cut, more = self._first()
+        names, columns, numbers = spread(cut.rendered())
+        side = [' style="text-align: right"' if number else "" for number in numbers]
+        head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(names, side, strict=True))
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self.texts()
+            "<tr>"
+            + "".join(f"<td{at}>{html.escape(cell)}</td>" for cell, at in zip(row, side, strict=True))
+            + "</tr>"
+            for row in zip(*columns, strict=True)
         )
-        notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notices}"
+        remarks = "".join(f"<p>{html.escape(line)}</p>" for line in filter(None, [more, *self.notices]))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
 
 
 def _nothing(_row: int, _column: int, _confidence: float) -> None:
@@ -288,47 +369,3 @@ def _displayed(value: Any) -> Any:
 def _is_short(column: Sequence[Value]) -> bool:
     """Whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)
-
-
-def text(value: Any, scale: float | None = None) -> str:
-    """A value for people; a number's digits below its noise are left out.
-
-    >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None), text({10: 1234, 20: 5})
-    ('1,234.6', '0.1235', 'NULL', '{10: 1,234, 20: 5}')
-    """
-    if value is None:
-        return "NULL"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {text(count)}' for key, count in value.items())}}}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    if not math.isfinite(value):
-        return str(value)
-    if scale is None or scale <= 0 or not math.isfinite(scale):
-        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.1f}"
-    decimals = min(12, max(0, 1 - math.floor(math.log10(scale))))
-    return f"{value:,.{decimals}f}"
-
-
-def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> list[str]:
-    r"""A table as lines of text with a rule under its heads, columns of `numbers` to the right.
-
-    >>> print(*aligned(("table", "ε"), [("visits", "1"), ("beds", "10")], (False, True)), sep="\n")
-    table    ε
-    ──────────
-    visits   1
-    beds    10
-    """
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-    return [_line(heads, widths, numbers), rule, *(_line(row, widths, numbers) for row in rows)]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
-    placed = (
-        cell.rjust(width) if number else cell.ljust(width)
-        for cell, width, number in zip(cells, widths, numbers, strict=True)
-    )
-    return "  ".join(placed).rstrip()

@@ -205,7 +205,7 @@ def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
 
 
 def _draw(drawn: dict[str, list[Accuracy]], path: Path) -> None:
-    from dpsql.accounting.plot import figures, save
+    from dpsql.charts import figures, save
 
     figure, (axes,) = figures(1)
     for label, found in drawn.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.result import Result, text
-from dpsql.shell.answers import BESIDE, aligned, rendered_columns
+from dpsql.rendering import BESIDE, decimals_aligned, text
+from dpsql.result import Result
 from dpsql.shell.view import table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def beside(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
     names: list[str] = []
     columns: list[list[str]] = []
     right: list[int] = []
-    for index, column in enumerate(rendered_columns(result)):
+    for index, column in enumerate(result.rendered()):
         added = [(column.name, column.cells)]
         if column.halves is not None:
             added.append((BESIDE, column.halves))
@@ -40,4 +40,4 @@ def _true(result: Result, known: Mapping[tuple[Any, ...], Sequence[Any]], keys: 
     for row, scales in zip(result.rows, result.scales, strict=True):
         exactly = known.get(row[:keys])
         cells.append("" if exactly is None else text(exactly[index], scales[index]))
-    return aligned(cells)
+    return decimals_aligned(cells)

@@ -15,9 +15,9 @@ from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import Bill
 from dpsql.plan.nodes import OuterQuery
+from dpsql.rendering import aligned
 from dpsql.request.loss import rounded
 from dpsql.request.query import ResolvedQuery
-from dpsql.result import aligned
 
 _WIDTH = 48
 _COMMENT = re.compile(r"--[^\n]*\n")

@@ -27,7 +27,8 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
-from dpsql.result import Result, text
+from dpsql.rendering import text
+from dpsql.result import Result
 from dpsql.uncertainty.cut_off import allowance, clamp_of
 
 CONFIDENCE = 0.95

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import BudgetExhausted, Error, OperationalError, ProgrammingError
-from dpsql.publish.chart import draw
+from dpsql.charts import save
+from dpsql.errors import BudgetExhausted, DataError, Error, OperationalError, ProgrammingError
 from dpsql.publish.methods import methods
 from dpsql.publish.publication import Publication
 from dpsql.request.query import Query
@@ -106,7 +107,10 @@ def _write(result: Result, title: str, folder: Path, name: str) -> None:
     else:
         table = result.to_arrow_table(intervals=True)
         _written(lambda: parquet.write_table(table, folder / f"{name}.parquet"), folder / f"{name}.parquet")
-    draw(result, title, folder / f"{name}.png")
+    with suppress(
+        DataError, ProgrammingError
+    ):  # nothing that a chart shows, or no matplotlib, which is an extra
+        save(result.plot(title=title), folder / f"{name}.png")
 
 
 def _is_replay_of(receipt: Receipt, path: Path) -> bool:

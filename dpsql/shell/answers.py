@@ -8,23 +8,18 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 from uuid import UUID
 
-from dpsql.plan.types import Value
-from dpsql.result import Ends, Result, text
+from dpsql.rendering import CONFIDENCE, spread
+from dpsql.result import Result
 from dpsql.shell.view import View, printable, table
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-CONFIDENCE = 0.95
-BESIDE = "±95%"
-_NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
 
 
 class Format(Enum):
@@ -34,16 +29,6 @@ class Format(Enum):
     CSV = "csv"
     JSON = "json"
     MARKDOWN = "markdown"
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedAnswer:
-    """A column as people see it; `halves` are the half-widths of its 95% intervals, if it is noisy."""
-
-    name: str
-    cells: list[str]
-    number: bool
-    halves: list[str] | None
 
 
 def written(result: Result, style: Format, view: View) -> str:
@@ -61,76 +46,13 @@ def written(result: Result, style: Format, view: View) -> str:
 
 def as_table(result: Result) -> Table:
     """A table in which a column headed ±95% stands right of each noisy one."""
-    names, columns, numbers = _spread(result)
+    names, columns, numbers = spread(result.rendered())
     right = [index for index, number in enumerate(numbers) if number]
     return table(names, list(zip(*columns, strict=True)), right=right)
 
 
-def _spread(result: Result) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Names, cells and whether they are numbers, column by column, with the half-widths as columns."""
-    names, columns, numbers = [], [], []
-    for column in rendered_columns(result):
-        names.append(column.name)
-        columns.append(column.cells)
-        numbers.append(column.number)
-        if column.halves is not None:
-            names.append(BESIDE)
-            columns.append(column.halves)
-            numbers.append(True)
-    return names, columns, numbers
-
-
-def rendered_columns(result: Result) -> Iterator[RenderedAnswer]:
-    """The columns in order.
-
-    A value minus and plus its half-width encloses the interval of `Result.intervals`. Where the value
-    is NULL, the interval itself is written out.
-    """
-    texts, intervals = result.texts(), result.intervals(CONFIDENCE)
-    for index, (name, kind) in enumerate(zip(result.columns, result.types, strict=True)):
-        cells = [row[index] for row in texts]
-        number = kind in _NUMBERS
-        ends = [row[index] for row in intervals]
-        halves = None
-        if any(pair is not None for pair in ends):
-            halves = [
-                _half(row[index], scales[index], pair)
-                for row, scales, pair in zip(result.displayed, result.scales, ends, strict=True)
-            ]
-            halves = aligned(halves)
-        yield RenderedAnswer(name, aligned(cells) if number else cells, number, halves)
-
-
-def _half(value: Value, scale: float | None, ends: Ends) -> str:
-    if ends is None:
-        return ""
-    low, high = ends
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        return f"[{text(low, scale)}, {text(high, scale)}]"
-    decimals = 0 if isinstance(value, int) else _decimals(text(value, scale))
-    rounded = round(value, decimals)
-    return f"{_up(max(high - rounded, rounded - low, 0.0), decimals):,.{decimals}f}"
-
-
-def _decimals(number: str) -> int:
-    return len(number.partition(".")[2])
-
-
-def _up(value: float, decimals: int) -> float:
-    """`value` rounded up, so that an interval is never shown too narrow."""
-    steps = value * 10**decimals
-    return math.ceil(steps) / 10**decimals if steps < 2**53 else value
-
-
-def aligned(cells: Sequence[str]) -> list[str]:
-    """Numbers filled up on the right, so that their decimal points are in line."""
-    tails = [len(cell) - cell.find(".") if "." in cell and cell[-1].isdigit() else 0 for cell in cells]
-    widest = max(tails, default=0)
-    return [cell + " " * (widest - tail) if cell else cell for cell, tail in zip(cells, tails, strict=True)]
-
-
 def _markdown(result: Result) -> str:
-    names, columns, numbers = _spread(result)
+    names, columns, numbers = spread(result.rendered())
     lines = [names, ["---:" if number else "---" for number in numbers]]
     lines += [list(row) for row in zip(*columns, strict=True)]
     return "\n".join(

@@ -17,7 +17,7 @@ from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
-from dpsql.result import Ends
+from dpsql.rendering import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.cut_off import allowance, allowances
 from dpsql.uncertainty.post_selection import PostSelection

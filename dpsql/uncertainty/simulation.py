@@ -40,7 +40,7 @@ from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.release import Components, ReleasedTable, noise
-from dpsql.result import Ends
+from dpsql.rendering import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
 from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.post_selection import PostSelection

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.result import Ends, Receipt, Result
-from dpsql.shell.answers import Format, flat, rendered_columns, written
+from dpsql.rendering import Ends
+from dpsql.result import Receipt, Result
+from dpsql.shell.answers import Format, flat, written
 from dpsql.shell.view import View
 
 RECEIPT = Receipt("q", "p", "a", "u", "n", "1", "d", (), None, (), {})
@@ -60,7 +61,7 @@ def test_a_count_below_zero_is_shown_as_zero() -> None:
     assert (
         written(counted, Format.TABLE, View()).splitlines()[-1] == "B         NULL  [0, 1,000]      0   119"
     )
-    assert str(counted).splitlines()[-1].split() == ["B", "NULL", "0"]
+    assert str(counted).splitlines()[-1].split() == ["B", "NULL", "[0,", "1,000]", "0", "119"]
     assert counted.rows == TWO.rows
     assert written(counted, Format.CSV, View()) == written(TWO, Format.CSV, View())
     assert counted.df().equals(TWO.df())
@@ -74,7 +75,7 @@ def test_what_is_shown_encloses_the_interval(
     centre: float = round(value) if whole else value
     ends = (centre - below, centre + above)
     answer = Result(("x",), ("DOUBLE",), ((centre,),), ((scale,),), RECEIPT, lambda *_: ends)
-    (column,) = rendered_columns(answer)
+    (column,) = answer.rendered()
     assert column.halves is not None
     middle, half = (float(text.replace(",", "")) for text in (column.cells[0], column.halves[0]))
     slack = 1e-9 * max(abs(centre), half)
@@ -97,7 +98,7 @@ def test_decimal_points_are_in_line() -> None:
     answer = Result(
         ("x",), ("DOUBLE",), ((1.25,), (10.0,), (None,)), ((0.01,), (5.0,), (None,)), RECEIPT, lambda *_: None
     )
-    (column,) = rendered_columns(answer)
+    (column,) = answer.rendered()
     assert column.cells == ["1.250", "10.0  ", "NULL    "]
 
 

@@ -1,0 +1,121 @@
+"""An answer as `print`, a notebook and `plot` show it: each noisy value beside its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.result import MOST_PRINTED, Result
+
+pyarrow = pytest.importorskip("pyarrow")
+POLICY = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 100},
+    "tables": {
+        "people": {
+            "unit": "id",
+            "rows_per_unit": 1,
+            "columns": {
+                "age": {"type": "integer", "bounds": [0, 79]},
+                "city": {"type": "varchar", "values": ["<b>", "Bern"], "nullable": False},
+            },
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Connection]:
+    """Sixteen hundred people of eighty ages in two cities."""
+    rows = range(1_600)
+    table = pyarrow.table(
+        {
+            "id": list(rows),
+            "age": [row % 80 for row in rows],
+            "city": [["<b>", "Bern"][row % 2] for row in rows],
+        }
+    )
+    with dpsql.connect({"people": table}, policy=POLICY, ledger=":memory:", epsilon=1) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def cities(con: Connection) -> Result:
+    """A count and a mean of each city."""
+    return con.query("SELECT city, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY city ORDER BY city")
+
+
+def test_a_noisy_value_stands_beside_its_half_width(cities: Result) -> None:
+    """In text and in HTML, where what a column holds is text."""
+    assert str(cities).splitlines()[0].split() == ["city", "n", "±95%", "age", "±95%"]
+    assert cities._repr_html_().count(">±95%</th>") == 2
+    assert "&lt;b&gt;" in cities._repr_html_()
+
+
+def test_a_long_answer_is_cut_in_print_alone(con: Connection) -> None:
+    """The number of further rows is said; rows, frames and `texts` have all."""
+    found = con.query("SELECT age, COUNT(*) AS n FROM people GROUP BY age ORDER BY age")
+    assert len(found) == len(found.texts()) > MOST_PRINTED
+    more = f"… and {len(found) - MOST_PRINTED} more rows"
+    assert str(found).splitlines()[MOST_PRINTED + 2] == more
+    assert f"<p>{more}</p>" in found._repr_html_()
+    assert found._repr_html_().count("<tr>") == MOST_PRINTED + 1
+
+
+def test_no_rows_and_no_noise_print(con: Connection) -> None:
+    """A head alone, and constants."""
+    assert str(
+        con.query("SELECT city, COUNT(*) AS n FROM people GROUP BY city HAVING COUNT(*) > 9999")
+    ).startswith("city")
+    assert "±" not in str(con.query("SELECT 1 AS one"))
+
+
+@pytest.mark.parametrize(
+    ("x", "labels"), [(None, ["<b>", "Bern"]), ("city", ["<b>", "Bern"]), ((), ["", ""])]
+)
+def test_plot_draws_each_interval(x: str | None, labels: list[str], cities: Result) -> None:
+    """A pane for each noisy column, a bar from end to end of each interval, rows by their keys."""
+    figure = cities.plot(x, title="by city")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["n, with 95% intervals", "age, with 95% intervals"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == labels
+    assert figure.get_suptitle() == "by city"
+    for place, axes in enumerate(figure.axes, 1):
+        (bars,) = axes.collections
+        drawn = [tuple(sorted(end for end, _ in bar.vertices)) for bar in bars.get_paths()]
+        assert drawn == [pytest.approx(row[place]) for row in cities.intervals()]
+
+
+def test_plot_puts_numbers_and_days_on_an_axis(con: Connection) -> None:
+    """One key of numbers is the axis."""
+    found = con.query("SELECT age, COUNT(*) AS n FROM people GROUP BY age")
+    (axes,) = found.plot().axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("age", "n, with 95% intervals")
+    assert list(axes.lines[0].get_xdata()) == [row[0] for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"x": "town"}, "there is no column town"),
+        ({"y": "city"}, "the column city has no intervals"),
+        ({"y": []}, "nothing to draw"),
+        ({"y": ["n"] * 5}, "5 columns are too many"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(arguments: dict[str, Any], words: str, cities: Result) -> None:
+    """With the columns that there are."""
+    with pytest.raises(dpsql.DataError, match=words):
+        cities.plot(**arguments)
+
+
+def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without matplotlib."""
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(dpsql.ProgrammingError) as caught:
+        cities.plot()
+    assert caught.value.code == "plot_unavailable"
