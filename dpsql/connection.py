@@ -446,6 +446,34 @@ class Connection:
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
+    def rehearse(
+        self, *, units: int = 1000, rows: int | None = None, public: str | Path | None = None
+    ) -> Connection:
+        """A connection to invented rows under the same policy, whose ledger ends with it: queries are tried free of charge.
+
+        The rows are drawn from the policy alone, as `dpsql simulate` draws them: `units` privacy units, and `rows` in each
+        table in which a unit may have several, by default three a unit. Public tables are invented too, or copied from
+        the DuckDB file `public`. What is spent here is not spent there, and answers are of nobody.
+        """
+        import dpsql.backends.simulated as simulation
+        from dpsql.policy.other_data import without_sources
+
+        for name, number in (("units", units), ("rows", rows)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise ProgrammingError(f"{name} must be a whole number of at least 1", code="argument")
+        rules = without_sources(self.engine.policy)
+        size = simulation.Size(units, 3 * units if rows is None else rows)
+        data = simulation.simulated_database(rules, size, None if public is None else Path(public))
+        return connect(
+            data,
+            policy=rules,
+            ledger=":memory:",
+            analyst=self.engine.analyst,
+            epsilon=self._epsilon,
+            dialect=self._dialect,
+            replay=self._replay,
+        )
+
     def commit(self) -> None:
         """Does nothing: a charge is durable before its answer is seen."""
         self.engine  # noqa: B018

@@ -84,11 +84,21 @@ def simulated_file(policy: Policy, size: Size, path: Path, public: Path | None =
     return missing
 
 
+def simulated_database(policy: Policy, size: Size, public: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """A database in memory of simulated rows, which ends with the connection."""
+    connection = duckdb.connect()
+    try:
+        fill(connection, policy, size, public)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 @contextmanager
 def simulated(policy: Policy, size: Size, public: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """An open database in memory of simulated rows."""
-    with duckdb.connect() as connection:
-        fill(connection, policy, size, public)
+    with simulated_database(policy, size, public) as connection:
         yield connection
 
 

@@ -6,11 +6,14 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from dpsql.errors import Error
+from dpsql.errors import BackendError, BudgetExhausted, Error, QueryRejected
+
+EXITS = ((QueryRejected, 3), (BudgetExhausted, 4), (BackendError, 5))
+"""The exit codes after errors that a script tells apart: a query refused, a budget too small, the engine failed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 if it worked, 1 after an error, 2 after a misuse of the options.
+    """Runs a command and exits: 0 if it worked, 2 after a misuse of the options, after an error as `EXITS` says, or 1.
 
     An error is a message on stderr, never a traceback: a traceback could hold private values.
     """
@@ -20,18 +23,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with contextlib.suppress(AttributeError):
             # A terminal that lacks ε is no reason to fail after the charge.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    failure = ""
+    failure, code = "", 1
     try:
         app(None if arguments is None else list(arguments), prog_name="dpsql")
     except Error as error:
         failure = _message(error)
+        code = next((code for kind, code in EXITS if isinstance(error, kind)), 1)
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
         from dpsql.shell.failures import unforeseen
 
         failure = unforeseen(error)
     if failure:
         _complain(failure)
-        sys.exit(1)
+        sys.exit(code)
 
 
 def _message(error: Error) -> str:

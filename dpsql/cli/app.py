@@ -20,6 +20,7 @@ from dpsql.cli.publish import publish
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
 from dpsql.cli.report import report
+from dpsql.cli.run import run
 from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
 from dpsql.cli.simulate import simulate
@@ -44,6 +45,7 @@ for command in (
     simulate,
     init,
     publish,
+    run,
     budget,
     report,
     account,

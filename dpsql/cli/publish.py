@@ -15,6 +15,8 @@ from dpsql.errors import ProgrammingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dpsql.connection import Connection
+    from dpsql.publish.publication import Publication
     from dpsql.publish.release import Refused
     from dpsql.result import Result
 
@@ -38,37 +40,51 @@ def publish(file: File, *, output: Folder = None, check: Check = False, ledger_k
     Nothing is charged unless every query can be asked and all fit into the budget. Publishing again is free: it writes the
     same numbers, and goes on where it was interrupted.
     """
-    from dpsql.ledger.open import MEMORY, is_url
+    from dpsql.ledger.open import is_url
     from dpsql.publish.publication import load
-    from dpsql.publish.release import forecast, release, require_budget
 
     publication = load(file)
+    policy = file.parent / publication.policy
+    database = policy if publication.database is None else file.parent / publication.database
+    ledger = publication.ledger
+    if ledger is None:
+        ledger = str(policy.with_suffix(".ledger"))
+    elif not is_url(ledger):
+        ledger = str(file.parent / ledger)
+    book = ledger_for(ledger, check=check)
+    with closing(opened(database, policy, book, publication.analyst, ledger_key)) as connection:
+        carry_out(connection, publication, output, check=check)
+
+
+def ledger_for(ledger: str, *, check: bool) -> str:
+    """The ledger to open: one that is not there yet is not made by looking at it."""
+    from dpsql.ledger.open import MEMORY, is_url
+
+    return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
+
+
+def carry_out(connection: Connection, publication: Publication, output: Path | None, *, check: bool) -> None:
+    """Asks all, or says what it costs. Raises typer.Exit with 3 where a query is refused, 4 where all do not fit."""
+    from dpsql.publish.release import forecast, release, require_budget
+
     if output is None and not check:
         raise ProgrammingError(
             "no folder given to write to",
             code="argument",
             hint="--output FOLDER, or --check for the cost alone",
         )
-    policy = file.parent / publication.policy
-    database = policy if publication.database is None else file.parent / publication.database
-    ledger = publication.ledger or str(policy.with_suffix(".ledger"))
-    if not is_url(ledger):
-        beside = file.parent / ledger if publication.ledger else Path(ledger)
-        # A ledger that is not there yet is not made by looking at it.
-        ledger = MEMORY if check and not beside.is_file() else str(beside)
-    with closing(opened(database, policy, ledger, publication.analyst, ledger_key)) as connection:
-        planned, refused = forecast(connection, publication)
-        if planned is None:
-            _say(file, refused)
-            raise typer.Exit(1)
-        if check:
-            print(planned)
-            raise typer.Exit(0 if planned.fits else 1)
-        require_budget(planned)
-        folder = output or Path()
-        for name, result in release(connection, publication, folder):
-            print(f"{folder / name}.csv: {_said(result)}", flush=True)
-        print(folder / "methods.md")
+    planned, refused = forecast(connection, publication)
+    if planned is None:
+        _say(refused)
+        raise typer.Exit(3)
+    if check:
+        print(planned)
+        raise typer.Exit(0 if planned.fits else 4)
+    require_budget(planned)
+    folder = output or Path()
+    for name, result in release(connection, publication, folder):
+        print(f"{folder / name}.csv: {_said(result)}", flush=True)
+    print(folder / "methods.md")
 
 
 def _said(result: Result) -> str:
@@ -76,11 +92,11 @@ def _said(result: Result) -> str:
     return rows if result.receipt.entries else f"{rows}, nothing was charged"
 
 
-def _say(file: Path, refused: Sequence[Refused]) -> None:
+def _say(refused: Sequence[Refused]) -> None:
     """Says of each refused query why, in one go."""
     from dpsql.shell.failures import message, styled
     from dpsql.shell.view import View
 
     view = View.of(sys.stderr)
     for each in refused:
-        print(f"{file}, {each.name}:", view.show(styled(message(each.error))), "", sep="\n", file=sys.stderr)
+        print(f"{each.name}:", view.show(styled(message(each.error))), "", sep="\n", file=sys.stderr)

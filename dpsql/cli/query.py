@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
 
 from dpsql.cli.options import (
     Analyst,
@@ -27,10 +24,8 @@ from dpsql.cli.options import (
     policy_of,
     text_of,
 )
+from dpsql.cli.outputs import Output, Style, StyleOption, deliver, style_of
 from dpsql.request.query import QueryOptions
-from dpsql.shell.answers import Format
-
-Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]
 
 
 def query(
@@ -48,20 +43,20 @@ def query(
     confidence: Confidence = None,
     dialect: Dialect = "duckdb",
     fresh: Fresh = False,
-    style: Style = Format.TABLE,
+    style: StyleOption = None,
+    output: Output = None,
 ) -> None:
     """Answer one SELECT, and charge the budget for it unless the same was answered before.
 
-    The answer goes to standard output, with the 95% interval of each noisy value. What it cost follows
+    The answer goes to standard output, or into a file, with the 95% interval of each noisy value. What it cost follows
     a table; for the other formats it goes to standard error.
     """
     from dpsql.policy import load
-    from dpsql.shell.answers import written
     from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
-    text = text_of(sql)
+    text, form = text_of(sql), style_of(style, output)
     default = default_epsilon(load(policy_of(database, policy)))
     loss = needed(epsilon, target_error, text, dialect, default)
     with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, default=default) as connection:
@@ -77,7 +72,7 @@ def query(
             print(connection.explain(text, **terms))
             return
         result = connection.query(text, **terms)
-        print(written(result, style, View.of(sys.stdout)), flush=True)
-        beside = sys.stdout if style is Format.TABLE else sys.stderr
+        deliver(result, form, output)
+        beside = sys.stdout if form is Style.table and output is None else sys.stderr
         cost = remarks(result, loss, connection.budget().values())
         print(View.of(beside).show(dim(cost)), file=beside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -100,6 +100,21 @@ def load(path: Path) -> Publication:
     if found is None or problems:
         raise policy_error(tree.source, problems)
     return found
+
+
+def of_texts(
+    title: str, policy: str, texts: Mapping[str, str], epsilon: Fraction | None, dialect: str
+) -> Publication:
+    """A publication of queries by their names. Raises ProgrammingError for a name that no file can have, and for none."""
+    wrong = [name for name in texts if not _NAME.fullmatch(name)]
+    if wrong or not texts:
+        raise ProgrammingError(
+            f"{wrong[0]!r} is no name of a table: letters, digits, - and _" if wrong else "there is no query",
+            code="query_file",
+            hint="rename the file: what is written is named after it" if wrong else "write one into the file",
+        )
+    tables = {name: PublishedTable(sql=sql) for name, sql in texts.items()}
+    return Publication(title=title, policy=policy, tables=tables, epsilon=epsilon, dialect=dialect)
 
 
 def _problems(error: ValidationError) -> Iterator[Problem]:

@@ -514,7 +514,7 @@ FAULTS = (
     ),
     Fault(
         "publish-beyond-the-budget",
-        "dpsql.cli.publish:publish",
+        "dpsql.cli.publish:carry_out",
         "require_budget(planned)",
         "",
         "some tables are charged and published, and then the budget is short",
