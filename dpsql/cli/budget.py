@@ -11,22 +11,49 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.cli.options import LedgerFile, LedgerKey
+from dpsql.errors import ProgrammingError
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
     from dpsql.ledger.protocol import ReservationState
 
-Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
+Rules = Annotated[Path | None, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
+Policies = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[POLICY]...", help="Policies, each with the ledger beside it.", show_default=False
+    ),
+]
 Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
-
-
 _MOST_RESETS = 100
 
 
 def budget(
-    policy: Rules, ledger: LedgerFile = None, entries: Entries = 0, ledger_key: LedgerKey = None
+    policies: Policies = None,
+    *,
+    policy: Rules = None,
+    ledger: LedgerFile = None,
+    entries: Entries = 0,
+    ledger_key: LedgerKey = None,
 ) -> None:
-    """Show what is spent, and what is left of the budget."""
+    """Show what is spent, and what is left of the budget: of tables, and of each analyst who has an account.
+
+    Of several policies each stands under its name, with the ledger beside it.
+    """
+    named = [*(policies or []), *([] if policy is None else [policy])]
+    if not named:
+        raise ProgrammingError("no policy given", code="argument", hint="dpsql budget hie.yaml")
+    if len(named) > 1 and ledger is not None:
+        raise ProgrammingError(
+            "one ledger is given for several policies", code="argument", hint="leave out --ledger"
+        )
+    for place, each in enumerate(named):
+        if len(named) > 1:
+            print("\n" * bool(place) + str(each))
+        _show(each, ledger or str(each.with_suffix(".ledger")), entries, ledger_key)
+
+
+def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> None:
     from dpsql.engine.budgets import budgets
     from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
@@ -34,12 +61,13 @@ def budget(
     from dpsql.shell.costs import budget_table, failure_lines
     from dpsql.shell.view import View
 
-    rules, path, view = load(policy), ledger or str(policy.with_suffix(".ledger")), View.of(sys.stdout)
+    rules, view = load(policy), View.of(sys.stdout)
     # A ledger that is not there yet is not made by looking at it.
     known = is_url(path) or Path(path).is_file()
+    asked = _analysts(path, ledger_key) if known else []
     book = open_ledger(
         path if known else ":memory:",
-        budgets(rules, rules.analysts),
+        budgets(rules, [*rules.analysts, *asked]),
         key=ledger_key,
         max_failures=rules.max_failures_of_tables(),
     )
@@ -58,6 +86,15 @@ def budget(
             print(view.show("", *map(_line, book.entries(limit=entries))))
     finally:
         book.close()
+
+
+def _analysts(path: str, key: Path | None) -> list[str]:
+    """Who has an account in a ledger."""
+    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.reader import LedgerReader
+
+    with closing(LedgerReader.open(path, ledger_key(key))) as history:
+        return sorted({account.analyst for account in history.budgets() if account.analyst})
 
 
 def _reservation(state: ReservationState) -> str:

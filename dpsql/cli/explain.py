@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpsql.cli.options import (
     Analyst,
+    AnchorFile,
     Confidence,
     Database,
     Delta,
@@ -31,6 +32,7 @@ def explain(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -50,7 +52,9 @@ def explain(
     text = text_of(sql)
     default = default_epsilon(load(policy_of(database, policy)))
     needed(epsilon, target_error, text, dialect, default)
-    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, default=default) as connection:
+    with opened(
+        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
+    ) as connection:
         explanation = connection.explain(
             text,
             epsilon=epsilon,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import LedgerKey
+from dpsql.cli.options import AnchorFile, LedgerKey
 from dpsql.errors import OperationalError
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ Target = Annotated[
     typer.Argument(
         metavar="LEDGER", help="The ledger: a file, or postgresql://user@host/name.", show_default=False
     ),
-]
-AnchorFile = Annotated[
-    Path | None,
-    typer.Option("--anchor", help="The file that keeps the ledger's newest head.", show_default=False),
 ]
 AnchoredHead = Annotated[
     str | None,

@@ -86,6 +86,14 @@ LedgerKey = Annotated[
         show_default=False,
     ),
 ]
+AnchorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--anchor",
+        help="The file, better on another disk, that holds the ledger's newest head: an older ledger is refused beside it.",
+        show_default=False,
+    ),
+]
 Analyst = Annotated[
     str | None,
     typer.Option(help="Who asks, for the ledger. [default: the login name]", show_default=False),
@@ -188,6 +196,7 @@ def opened(
     analyst: str | None,
     ledger_key: Path | None,
     *,
+    anchor: Path | None = None,
     fresh: bool = False,
     reserve: Fraction | None = None,
     default: Fraction | None = None,
@@ -209,6 +218,7 @@ def opened(
         analyst=analyst,
         epsilon=default,
         ledger_key=ledger_key,
+        anchor=anchor,
         replay=not fresh,
         reserve=reserve,
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.ledger import AnchorFile, Target
-from dpsql.cli.options import LedgerKey
+from dpsql.cli.ledger import Target
+from dpsql.cli.options import AnchorFile, LedgerKey
 
 if TYPE_CHECKING:
     from dpsql.ledger import Budget

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import LedgerKey, opened
+from dpsql.cli.options import AnchorFile, LedgerKey, opened
 from dpsql.errors import ProgrammingError
 
 if TYPE_CHECKING:
@@ -34,13 +34,20 @@ Check = Annotated[
 ]
 
 
-def publish(file: File, *, output: Folder = None, check: Check = False, ledger_key: LedgerKey = None) -> None:
+def publish(
+    file: File,
+    *,
+    output: Folder = None,
+    check: Check = False,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
+) -> None:
     """Ask the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
 
     Nothing is charged unless every query can be asked and all fit into the budget. Publishing again is free: it writes the
     same numbers, and goes on where it was interrupted.
     """
-    from dpsql.ledger.open import is_url
+    from dpsql.ledger.open import MEMORY, is_url
     from dpsql.publish.publication import load
 
     publication = load(file)
@@ -52,7 +59,11 @@ def publish(file: File, *, output: Folder = None, check: Check = False, ledger_k
     elif not is_url(ledger):
         ledger = str(file.parent / ledger)
     book = ledger_for(ledger, check=check)
-    with closing(opened(database, policy, book, publication.analyst, ledger_key)) as connection:
+    with closing(
+        opened(
+            database, policy, book, publication.analyst, ledger_key, anchor=None if book == MEMORY else anchor
+        )
+    ) as connection:
         carry_out(connection, publication, output, check=check)
 
 

@@ -6,6 +6,7 @@ import sys
 
 from dpsql.cli.options import (
     Analyst,
+    AnchorFile,
     Confidence,
     Database,
     Delta,
@@ -35,6 +36,7 @@ def query(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -59,7 +61,9 @@ def query(
     text, form = text_of(sql), style_of(style, output)
     default = default_epsilon(load(policy_of(database, policy)))
     loss = needed(epsilon, target_error, text, dialect, default)
-    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, default=default) as connection:
+    with opened(
+        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
+    ) as connection:
         terms: QueryOptions = {
             "epsilon": epsilon,
             "delta": delta,

@@ -10,6 +10,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
+    AnchorFile,
     Dialect,
     Epsilon,
     LedgerFile,
@@ -39,6 +40,7 @@ def run(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     dialect: Dialect = "duckdb",
@@ -48,6 +50,7 @@ def run(
 
     The answers are written as `dpsql publish` writes them, named after the files; a file's second query is NAME_2.
     """
+    from dpsql.ledger.open import MEMORY
     from dpsql.policy import load
     from dpsql.publish.publication import of_texts
 
@@ -59,7 +62,9 @@ def run(
         named[_free(stem, named)] = text.sql
     publication = of_texts(", ".join(file.stem for file in queries), str(rules), named, loss, dialect)
     book = ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check)
-    with closing(opened(database, policy, book, analyst, ledger_key)) as connection:
+    with closing(
+        opened(database, policy, book, analyst, ledger_key, anchor=None if book == MEMORY else anchor)
+    ) as connection:
         carry_out(connection, publication, output, check=check)
 
 

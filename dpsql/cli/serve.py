@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpsql.cli.options import LedgerFile, LedgerKey
+from dpsql.cli.options import AnchorFile, LedgerFile, LedgerKey
 from dpsql.cli.options import _epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
 
@@ -50,10 +50,6 @@ DefaultEpsilon = Annotated[
         help="The privacy loss of a query in sessions that set none.",
         show_default=False,
     ),
-]
-AnchorFile = Annotated[
-    Path | None,
-    typer.Option("--anchor", help="The file that keeps the ledger's newest head.", show_default=False),
 ]
 MostConnections = Annotated[int, typer.Option("--connections", min=1, help="The most connections at a time.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="The most statements that run at a time.")]

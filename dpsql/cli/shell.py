@@ -10,6 +10,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
+    AnchorFile,
     Confidence,
     Database,
     Delta,
@@ -38,6 +39,7 @@ def shell(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -62,7 +64,9 @@ def shell(
     require(dialect)
     target = target_of(epsilon, target_error, confidence)
     default = default_epsilon(load(policy_of(database, policy)))
-    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, reserve=reserve) as connection:
+    with opened(
+        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, reserve=reserve
+    ) as connection:
         loss = default if epsilon is None and target is None else epsilon
         state = State(
             connection, View.of(sys.stdout), loss, delta, max_groups, dialect=dialect, target=target

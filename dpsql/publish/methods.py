@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from dpsql.result import Receipt
 
 _NEIGHBORS = {
-    "add_remove": "whether the data hold all rows of one {unit}, or none of them",
-    "replace": "whatever the rows of one {unit} are",
+    "add_remove": (
+        "whether the data hold all rows of one {unit}, or none of them",
+        "without this {unit}'s rows",
+    ),
+    "replace": ("whatever the rows of one {unit} are", "if this {unit}'s rows were others"),
 }
+"""By what the policy protects: between which data an answer hardly differs, and what an outcome is compared with."""
 
 
 def methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
@@ -32,12 +36,12 @@ def _guarantee(connection: Connection, publication: Publication) -> Iterator[str
     unit = policy.privacy_unit
     yield f"# How these numbers were made: {_line(publication.title)}"
     yield ""
+    between, otherwise = (text.format(unit=unit) for text in _NEIGHBORS[policy.neighbors])
     yield (
-        "Each number that was computed of people's rows has random noise, drawn once. The noise hides what one"
-        f" {unit} adds: what is published is about as probable {_NEIGHBORS[policy.neighbors].format(unit=unit)}."
-        ' This is differential privacy; how much "about" is, is bounded by ε and δ. A conclusion that anybody draws from'
-        " all that was published, whatever else they know, has at most e^ε times the probability that it would have"
-        " without this person's rows, but for a part of at most δ."
+        "Each number that was computed of private rows has random noise, drawn once. The noise hides what the rows of one"
+        f' {unit} add: what is published is about as probable {between}. This is differential privacy; how much "about" is,'
+        " is bounded by ε and δ. A conclusion that anybody draws from all that was published, whatever else they know, has"
+        f" at most e^ε times the probability that it would have {otherwise}, but for a part of at most δ."
     )
     yield ""
     yield "The budgets that bound all that is published of these data, these tables among it, until a budget begins anew:"

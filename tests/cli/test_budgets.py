@@ -104,3 +104,22 @@ def test_resets_that_cannot_be_are_refused(run: Run, visits: Path) -> None:
     assert run("query", visits, "SELECT COUNT(*) FROM v", "-e", "0.5").code == 0
     assert "error[no_budget]" in run(*asked, "--table", "w", "--reason", "why").err
     assert "error[reset_reason]" in run(*asked, "--table", "v", "--reason", " ").err
+
+
+def test_budgets_of_several_policies_and_all_analysts(run: Run, visits: Path, tmp_path: Path) -> None:
+    """Each policy under its name, also one that was not asked yet; an analyst without a line in the policy is listed."""
+    policy, other = visits.with_suffix(".yaml"), tmp_path / "other.yaml"
+    other.write_text(POLICY.format(neighbors="replace"), encoding="utf-8")
+    assert run("query", visits, "SELECT COUNT(*) FROM v", "-e", 0.1, "--analyst", "eve").code == 0
+    alone = run("budget", policy)
+    assert (alone.code, alone.out) == (0, run("budget", "--policy", policy).out)
+    assert any(line.startswith("v for eve,") for line in alone.out.splitlines())
+    both = run("budget", policy, other)
+    assert both.code == 0
+    assert both.out.startswith(f"{policy}\n")
+    assert f"\n\n{other}\n" in both.out
+    assert f"there is no {other.with_suffix('.ledger')}" in both.out
+    assert not other.with_suffix(".ledger").exists()
+    for arguments in ((), (policy, other, "--ledger", tmp_path / "x.ledger")):
+        ran = run("budget", *arguments)
+        assert (ran.code, "error[argument]" in ran.err) == (1, True)

@@ -292,3 +292,21 @@ def test_a_receipt_of_an_edited_entry_is_refused(run: Run, ledger: Path) -> None
     edit(ledger, "UPDATE entries SET analyst = 'eve' WHERE id = 3")
     ran = run("receipt", "verify", ledger.with_suffix(".receipt"), "--ledger", ledger)
     assert "entry 3 of the ledger was changed" in ran.err
+
+
+@pytest.mark.parametrize("command", ["query", "explain", "shell", "run"])
+def test_every_command_that_asks_takes_an_anchor(command: str, run: Run, study: Path, tmp_path: Path) -> None:
+    """It is made with the ledger, and beside it a ledger that lost its last entry is refused."""
+    anchor, ledger = tmp_path / "study.anchor", study.with_suffix(".ledger")
+    sql = "SELECT COUNT(*) AS n FROM visits"
+    assert run("query", study, sql, "-e", 0.1, "--anchor", anchor).code == 0
+    older = ledger.read_bytes()
+    assert run("query", study, sql, "-e", 0.2, "--anchor", anchor).code == 0
+    ledger.write_bytes(older)
+    (tmp_path / "n.sql").write_text(sql, encoding="utf-8")
+    arguments = {
+        "shell": ("shell", study),
+        "run": ("run", tmp_path / "n.sql", "--database", study, "--check"),
+    }.get(command, (command, study, sql))
+    ran = run(*arguments, "-e", 0.1, "--anchor", anchor, stdin=f"{sql};\n")
+    assert (ran.code, "error[ledger_rolled_back]" in ran.err) == (1, True)
