@@ -9,8 +9,9 @@ import getpass
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -26,6 +27,8 @@ from dpsql.result import Result
 from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.pipeline import Engine
@@ -230,6 +233,7 @@ class Connection:
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
+        self._thread: ThreadPoolExecutor | None = None
 
     @property
     def engine(self) -> Engine:
@@ -300,6 +304,21 @@ class Connection:
         with self.engine.backend.snapshot():
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
+
+    async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.
+
+        A connection's queries are answered one after the other. A task that is cancelled before its query begins is not
+        charged; one that has begun ends, and what it was charged for is answered again, free.
+        """
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.engine  # noqa: B018  (refuses a closed connection)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "dpsql query")
+        asked = partial(self.query, sql, parameters, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
 
     @_alone
     def combine(
@@ -482,12 +501,17 @@ class Connection:
         """Does nothing: an answer that was seen stays charged."""
         self.engine  # noqa: B018
 
-    @_alone
     def close(self) -> None:
         """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file.
 
-        A shared ledger stays open.
+        A shared ledger stays open. Queries of `aquery` that have begun are waited for, others are cancelled.
         """
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+        self._close()
+
+    @_alone
+    def _close(self) -> None:
         if not self._closed:
             self._closed = True
             try:
