@@ -140,7 +140,7 @@ FAULTS = (
     ),
     Fault(
         "slices-left-at-the-close",
-        "dpsql.connection:Connection.close",
+        "dpsql.connection:Connection._close",
         "self._held.close()",
         "pass",
         "a session that ends keeps what it has not spent",
