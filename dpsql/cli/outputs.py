@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,20 +53,18 @@ def style_of(style: Style | None, output: Path | None) -> Style:
             raise ProgrammingError(
                 "Parquet goes into a file, and none is named", code="argument", hint="--output answer.parquet"
             )
-        try:
-            import pyarrow  # noqa: F401  (asked for before the charge)
-        except ImportError:
+        if find_spec("pyarrow") is None:
             raise ProgrammingError(
                 "Parquet needs pyarrow, which is not installed",
                 code="parquet_unavailable",
                 hint="pip install pyarrow",
-            ) from None
+            )
     return found
 
 
 def deliver(result: Result, style: Style, output: Path | None) -> None:
     """Writes the answer. Raises OperationalError (`not_written`): what was charged is answered again, free."""
-    from dpsql.shell.answers import written
+    from dpsql.shell.answers import arrow_table, written
     from dpsql.shell.view import View
 
     if output is None:
@@ -75,7 +74,7 @@ def deliver(result: Result, style: Style, output: Path | None) -> None:
         if style is Style.parquet:
             from pyarrow import parquet
 
-            parquet.write_table(result.to_arrow_table(intervals=True), output)
+            parquet.write_table(arrow_table(result), output)
         else:
             output.write_text(written(result, Format(style.value), View()) + "\n", encoding="utf-8")
     except OSError as error:

@@ -19,7 +19,7 @@ from dpsql.publish.methods import methods
 from dpsql.publish.publication import Publication
 from dpsql.request.query import Query
 from dpsql.result import Receipt, Result
-from dpsql.shell.answers import Format, written
+from dpsql.shell.answers import Format, arrow_table, written
 from dpsql.shell.view import View
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _write(result: Result, title: str, folder: Path, name: str) -> None:
     except ImportError:
         pass  # an extra
     else:
-        table = result.to_arrow_table(intervals=True)
+        table = arrow_table(result)
         _written(lambda: parquet.write_table(table, folder / f"{name}.parquet"), folder / f"{name}.parquet")
     with suppress(
         DataError, ProgrammingError

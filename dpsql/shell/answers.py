@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -19,6 +20,7 @@ from dpsql.result import Result
 from dpsql.shell.view import View, printable, table
 
 if TYPE_CHECKING:
+    import pyarrow
     from rich.table import Table
 
 
@@ -120,6 +122,19 @@ def flat(result: Result) -> tuple[list[str], list[list[Any]]]:
             row += [value, *(pair or (None, None))] if has_interval else [value]
         rows.append(row)
     return _distinct(names), rows
+
+
+def arrow_table(result: Result) -> pyarrow.Table:
+    """The rows as an Arrow table with the ends of intervals, whose columns are named as in `flat`.
+
+    Raises ImportError without pyarrow, DataError for a value that has no place in it.
+    """
+    numbered = replace(result, columns=tuple(map(str, range(len(result.columns)))))
+    table = numbered.to_arrow_table(intervals=True)
+    parts = (name.partition("_") for name in table.column_names)
+    return table.rename_columns(
+        _distinct([result.columns[int(place)] + line + end for place, line, end in parts])
+    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

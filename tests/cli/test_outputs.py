@@ -29,6 +29,16 @@ def test_an_answer_goes_into_a_file(ending: str, run: Run, study: Path, tmp_path
     assert text.startswith(beginning)
 
 
+def test_columns_of_one_name_are_numbered_in_parquet(run: Run, study: Path, tmp_path: Path) -> None:
+    """As in CSV, so that nothing is charged and then not written."""
+    target = tmp_path / "answer.parquet"
+    sql = "SELECT COUNT(*) AS n, COUNT(*) AS n, 1 AS n_low, HISTOGRAM(plan) AS h FROM visits"
+    assert run("query", study, sql, "-e", 1, "-o", target).code == 0
+    names = ["n", "n_low", "n_high", "n_2", "n_low_2", "n_high_2", "n_low_3", "h"]
+    assert pyarrow.parquet.read_table(target).column_names == names
+    assert run("query", study, sql, "-e", 1, "-f", "csv").out.splitlines()[0] == ",".join(names)
+
+
 def test_the_format_goes_before_the_ending(run: Run, study: Path, tmp_path: Path) -> None:
     """JSON in a file of any name."""
     target = tmp_path / "answer.txt"
