@@ -90,7 +90,7 @@ def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
 def test_small_groups_that_hold_much_together_are_all_shown(con: Connection) -> None:
     """Eleven visits a day, of each of which the noise may be all, are no empty days.
 
-    In about one of a hundred answers one day alone has a noisy count next to none, and is left out as a small group is.
+    In about one of two hundred answers one day alone has a noisy count next to none, and is left out as a small group is.
     """
     sql = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
     found = [len(con.query(sql, epsilon=1 + number / 10, max_groups=4).rows) for number in range(10)]
