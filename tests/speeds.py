@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +25,7 @@ SPEEDS = ("fast", "full", "deep")
 LONG = ("benchmarks", "differential", "statistical", "tpch")
 """Folders of tests that compare with other engines, simulate or time, which `fast` leaves out."""
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
-"""Tests that take most of a second or longer, as `slow.txt` lists them; `fast` leaves them out."""
+"""Tests that take half a second of the processor or longer, as `slow.txt` lists them; `fast` leaves them out."""
 ONE_IN = {
     "properties": 12,
     "attacks": 4,
@@ -119,5 +120,9 @@ def _lot(case: pytest.Item) -> int:
 
 
 def _folder(case: pytest.Item) -> str:
-    path = Path(case.path)
+    return _folder_of(case.path)
+
+
+@cache
+def _folder_of(path: Path) -> str:
     return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
