@@ -472,7 +472,7 @@ class Connection:
 
         The rows are drawn from the policy alone, as `dpsql simulate` draws them: `units` privacy units, and `rows` in each
         table in which a unit may have several, by default three a unit. Public tables are invented too, or copied from
-        the DuckDB file `public`. What is spent here is not spent there, and answers are of nobody.
+        the DuckDB file `public`. What is spent here is not spent there, and answers are about no real unit.
         """
         import dpsql.backends.simulated as simulation
         from dpsql.policy.other_data import without_sources

@@ -144,6 +144,6 @@ def _column(column: Column, relation: Relation) -> bool:
 
 
 def _leads_to_unit(column: Column, scan: Scan) -> bool:
-    """Whether rows of a table in which a column is NULL belong to nobody."""
+    """Whether rows of a table in which a column is NULL belong to no unit."""
     known = scan.unit.column if scan.unit.link is None else scan.unit.link.column
     return known is not None and known.name == column.name

@@ -138,7 +138,7 @@ class _Rows:
             case Join():
                 return self._joined(relation, known)
             case PublicSubquery() | Values():
-                raise TypeError("public rows belong to nobody")
+                raise TypeError("public rows belong to no unit")
 
     def _joined(self, join: Join, known: Conditions) -> int:
         """The most rows of a join for which conditions are true, from the matches of one row on either side."""

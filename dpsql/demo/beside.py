@@ -35,7 +35,7 @@ def beside(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
 
 
 def _true(result: Result, known: Mapping[tuple[Any, ...], Sequence[Any]], keys: int, index: int) -> list[str]:
-    """The true values of a column, to as many digits as the noisy ones; empty for a group of nobody."""
+    """The true values of a column, to as many digits as the noisy ones; empty for an empty group."""
     cells = []
     for row, scales in zip(result.rows, result.scales, strict=True):
         exactly = known.get(row[:keys])

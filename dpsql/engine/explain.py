@@ -140,7 +140,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
     if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
         which = "a group whose key follows from bounds" if from_bounds(released) else "a group of NULL"
-        yield f"{indent}   │  {which} is left out where its noisy count may be of nobody"
+        yield f"{indent}   │  {which} is left out where, by its noisy count, it may be empty"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"

@@ -87,14 +87,14 @@ def _nothing_selected(plan: MeasurementPlan, which: str) -> str:
 
 
 def _left_out(table: ReleasedTable) -> Iterator[str]:
-    """A notice if groups whose keys follow from bounds are left out, since they may be of nobody."""
+    """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
     keys = len(table.plan.analysis.release.keys)
     holds = occupied(table.plan, table)
     missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (
-            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and their noisy counts may be of "
-            "nobody. Groups whose keys the policy, or a condition with IN, lists are all shown."
+            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and, by their noisy counts, they "
+            "may be empty. Groups whose keys the policy, or a condition with IN, lists are all shown."
         )
 
 

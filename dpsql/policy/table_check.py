@@ -25,7 +25,7 @@ def table_problems(given: Mapping[str, object]) -> list[Problem]:
     """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
     public = given.get("public", False)
     if public is True:
-        words = "has no meaning in a public table, which protects nobody"
+        words = "has no meaning in a public table, which protects no unit"
         return [
             Problem((key,), "public_table", words, "delete this key, or `public`")
             for key in given

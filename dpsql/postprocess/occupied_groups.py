@@ -1,4 +1,4 @@
-"""Groups of nobody: which groups of a release are shown, and which sums are NULL.
+"""Empty groups: which groups of a release are shown, and which sums are NULL.
 
 For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
 would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
@@ -9,7 +9,7 @@ Claim: it costs no privacy loss, and is deterministic given the released table. 
 probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
 half-width of its count's interval is kept with at least this probability. The groups from bounds that are left out hold
 together less than the noise of their sum: where they seem to hold more, as days with a few rows each do, all are shown.
-So they are where noise alone might have made the greatest count, which in a release of nobody is so in 95% of cases.
+So they are where noise alone might have made the greatest count, which in a release over no unit is so in 95% of cases.
 Why: a group is left out if the interval of each noisy count of its rows or units reaches zero, and those from bounds only
 if the sum of their counts is within the interval of a sum of as much noise: functions of noisy components and of the
 public law of their noise.
@@ -77,7 +77,7 @@ def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], con
 
 
 def _are_of_nobody(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
-    """Whether all counts of these rows together may be of nobody: their sum is no more than that of so much noise."""
+    """Whether all of these rows together may be of empty groups: the sum of their counts is no more than that of so much noise."""
     for item in _counts(plan):
         ends = [end for end in intervals_of(plan, table, item, rows, CONFIDENCE) if end is not None]
         together = sum(low + high for low, high in ends) / 2
@@ -113,7 +113,7 @@ def _is_measured(plan: MeasurementPlan, statistic: Statistic) -> bool:
 
 
 def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
-    """The names of the sums of which a noisy count says whether they are of nobody."""
+    """The names of the sums of which a noisy count says whether they are over no unit."""
     items = plan.analysis.release.aggregations
     return tuple(
         item.name
@@ -123,7 +123,7 @@ def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
 
 
 def _count_of(plan: MeasurementPlan, item: Aggregation) -> Moment | None:
-    """The count that says whether a sum is of nobody: of its values, else of rows, else of units."""
+    """The count that says whether a sum is over no unit: of its values, else of rows, else of units."""
     moments = (Moment.COUNT, Moment.ROWS, Moment.UNITS)
     return next(
         (each for each in moments if _is_measured(plan, statistic_of(plan.analysis, item, each))), None
@@ -146,7 +146,7 @@ def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bo
 
 
 def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
-    """The rows of a released table as they are shown: sums of nobody are NULL."""
+    """The rows of a released table as they are shown: sums over no unit are NULL."""
     names = [name for name, _ in table.columns]
     nulls = {names.index(name): null_sums(plan, table, name) for name in counted_sums(plan)}
     if not nulls:

@@ -53,7 +53,7 @@ def explain(state: State, sql: str) -> Reply:
 def terms(state: State, sql: str) -> dict[str, Any]:
     """What a query is asked with: what it says itself, and else what the session is set to.
 
-    Raises ProgrammingError while nobody has said what it may lose.
+    Raises ProgrammingError while no loss is set.
     """
     from dpsql.sql.read.parse import stated
 

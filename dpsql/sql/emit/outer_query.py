@@ -36,7 +36,7 @@ ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
 
 
 def null_sum(name: str) -> str:
-    """The name of the column that says where a sum is of nobody."""
+    """The name of the column that says where a sum is over no unit."""
     return f"#null {name}"
 
 
@@ -45,10 +45,10 @@ class Copies:
     """Reads releases from the tables that `released` names, and public tables from copies.
 
     `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
-    release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be of
-    nobody: where these are left out, as `omits` says, `occupied` collects the release, whose table must say which groups
+    release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be
+    empty: where these are left out, as `omits` says, `occupied` collects the release, whose table must say which groups
     are kept. Within aggregates that leave them out, `over_groups`, all others do so too. The `sums` of a release are those
-    that are NULL where nobody is counted; `null_sums` collects the releases whose tables must say where.
+    that are NULL where no unit is counted; `null_sums` collects the releases whose tables must say where.
     """
 
     released: Mapping[Release, str]
@@ -69,7 +69,7 @@ class Copies:
         return identifier(self.released[release])
 
     def row_by_row(self, release: Release, read: Sequence[Expr]) -> str:
-        """As `release`, for rows that are shown one by one: sums of nobody are NULL."""
+        """As `release`, for rows that are shown one by one: sums over no unit are NULL."""
         table = self.release(release, read)
         names = {part.name for expr in read for part in walk(expr) if isinstance(part, Released)}
         sums = [name for name in self.sums.get(release, ()) if name in names]

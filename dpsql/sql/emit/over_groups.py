@@ -11,7 +11,7 @@ _ADD_UP = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT, M
 
 
 def leaves_out(source: PerUnitGroupBy) -> bool:
-    """Whether a group of nobody would change what is computed: not where released counts and sums are added up alone.
+    """Whether an empty group would change what is computed: not where released counts and sums are added up alone.
 
     To these it adds nothing but noise, which is zero on average, and who is in a small group would be lost.
     """

@@ -59,7 +59,7 @@ def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> N
         scope.source.refuse(
             node,
             "join",
-            "rows of a public table that have no partner would belong to nobody",
+            "rows of a public table that have no partner would belong to no unit",
             "keep the rows of the private one: private LEFT JOIN public",
         )
 

@@ -86,7 +86,7 @@ class Selected:
 def selected(
     scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], OuterQuery]
 ) -> Selected | OuterQuery:
-    """What a SELECT means: rows and groups of units or of nobody, or, by `release`, what is released of them.
+    """What a SELECT means: rows and groups of units or of public rows, or, by `release`, what is released of them.
 
     Groups of private rows are released where their keys do not hold the unit.
     """

@@ -62,25 +62,28 @@ def as_inner(scope: Scope, items: list[Attached]) -> list[Attached]:
 
 
 def aggregated(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
-    """The argument of an aggregate. Refuses what is something of rows that belong to nobody."""
+    """The argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
     name = optional_private(scope)
     if name is not None and not _missing(expr, name):
         scope.source.refuse(
-            node, "join", "this could be something of rows of the public table that nobody has", _COUNT
+            node,
+            "join",
+            "this could have a value in rows of the public table that have no private row",
+            _COUNT,
         )
     return expr
 
 
 def check_rows(scope: Scope, node: exp.Expr) -> None:
-    """Refuses COUNT(*) where some rows belong to nobody."""
+    """Refuses COUNT(*) where some rows belong to no unit."""
     if optional_private(scope) is not None:
         scope.source.refuse(
-            node, "join", "COUNT(*) also counts rows of the public table that nobody has", _COUNT
+            node, "join", "COUNT(*) also counts rows of the public table that have no private row", _COUNT
         )
 
 
 def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """The release, of groups of all public rows. Those that nobody has rows of must not be hidden."""
+    """The release, of groups of all public rows. Those without private rows must not be hidden."""
     if optional_private(scope) is None:
         return release
 
@@ -88,7 +91,7 @@ def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
         scope.source.refuse(
             node,
             "join",
-            "groups of the public table that nobody has rows of would be missing: not all groups here are public",
+            "groups of the public table without private rows would be missing: not all groups here are public",
             "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
         )
 

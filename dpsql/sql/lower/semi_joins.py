@@ -168,7 +168,7 @@ def _check_unknown(
 ) -> None:
     """Refuses NOT IN over private rows where NULL would be compared with the rows of all units.
 
-    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if nobody has a
+    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if no unit has a
     value in S, and `x NOT IN S` never is if anybody has NULL there. Of a row of values it is enough that those of the
     units are known: where they differ, the rows do, whatever is unknown besides. So are the columns of a declared link,
     all of them, where these alone say whose the rows are.
