@@ -482,7 +482,7 @@ FAULTS = (
     ),
     Fault(
         "stages-are-left-behind",
-        "dpsql.backends.duckdb:DuckDBBackend.staged",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.staged",
         'f"DROP TABLE IF EXISTS temp.{name}"',
         'f"SELECT {name!r}"',
         "contributions of units stay on the connection after the answer",

@@ -12,7 +12,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 
-from dpsql.backends.frames import UNCHECKED, UNTYPED
+from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
