@@ -10,7 +10,7 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine.pipeline:_measurement_plan",
+        "dpsql.engine.pipeline:Engine._measured",
         "verify(plan)",
         "",
         "a plan with too little noise is charged and run",
