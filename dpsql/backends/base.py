@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, final
 
+from dpsql.backends.dialect import Dialect
 from dpsql.errors import InternalError
 
 
@@ -75,6 +76,8 @@ class Backend(Protocol):
 
     name: str
     version: str
+    dialect: Dialect
+    """How statements over its tables are written."""
 
     @property
     def place(self) -> Place | None:

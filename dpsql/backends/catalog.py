@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from dpsql import policy as policies
 from dpsql.backends import Origin
-from dpsql.backends.frames import UNCHECKED, UNTYPED, ZONED
+from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED, ZONED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.interrupts import cancellation, interruptible
 from dpsql.backends.quoting import identifier
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value

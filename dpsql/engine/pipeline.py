@@ -136,7 +136,7 @@ class Engine:
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
-            _measurement_plan(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
+            self._measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
@@ -151,6 +151,15 @@ class Engine:
             asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
         )
         return self._replay.replay(found) if asked.replay else found
+
+    def _measured(
+        self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
+    ) -> PreparedRelease:
+        plan, dialect = choose(analysis, price, public, learn=learn), self.backend.dialect
+        verify(plan)
+        statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        tables = private_tables(release.input)
+        return PreparedRelease(release, tables, plan, statement, price, dialect=dialect)
 
     def combine(self, asked: Query) -> Result:
         """The most accurate answer that follows from stored releases: free, and nothing private is read.
@@ -449,15 +458,6 @@ def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
     finally:
         clear_cache()
     raise failure
-
-
-def _measurement_plan(
-    release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
-) -> PreparedRelease:
-    plan = choose(analysis, price, public, learn=learn)
-    verify(plan)
-    statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps)
-    return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:

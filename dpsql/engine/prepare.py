@@ -10,6 +10,8 @@ from typing import Any
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
+from dpsql.backends.dialect import Dialect
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.ledger.protocol import Bill
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, needed, substitute
@@ -71,7 +73,8 @@ class PreparedRelease:
     """One release of a query: the statement that measures it, on which tables, and its share of the loss.
 
     `values` are the values of earlier answers that stand in `statement`. `stored` is the stored release that answers
-    it, `refinement` the refinement of a stored one; both are None for a new release.
+    it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine which
+    holds the rows.
     """
 
     release: Release
@@ -82,6 +85,7 @@ class PreparedRelease:
     stored: ReplayedRelease | None = None
     refinement: Refinement | None = None
     values: Known = field(default_factory=dict, hash=False)
+    dialect: Dialect = DUCKDB
 
     @property
     def event(self) -> Event | None:
@@ -96,7 +100,8 @@ class PreparedRelease:
         if self.stored is not None or read == self.values:
             return self
         plan = self.plan
-        statement = emit(substitute(plan.analysis, read), plan.quantiles, plan.top_k, plan.clamps)
+        analysis = substitute(plan.analysis, read)
+        statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps, self.dialect)
         return replace(self, statement=statement, values=read)
 
     def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:

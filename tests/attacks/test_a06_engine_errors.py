@@ -16,7 +16,7 @@ from worlds import engine_of, person, spent, world
 
 import dpsql
 from dpsql.backends.duckdb import UNSOUND
-from dpsql.backends.settings import MEANING
+from dpsql.backends.duckdb.settings import MEANING
 from dpsql.connection import Connection
 from dpsql.errors import BackendError
 

@@ -10,8 +10,8 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
+from dpsql.backends.duckdb.shapes import shape
 from dpsql.backends.scratch import Scratch
-from dpsql.backends.shapes import shape
 from dpsql.errors import OperationalError
 
 POLICY = {

@@ -15,7 +15,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.interrupts import cancellation, interruptible
 from dpsql.backends.scratch import Scratch
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError

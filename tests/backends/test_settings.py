@@ -13,7 +13,7 @@ import pytest
 from worlds import connected, spent
 
 import dpsql
-from dpsql.backends.settings import HARMLESS, MEANING, changed
+from dpsql.backends.duckdb.settings import HARMLESS, MEANING, changed
 
 POLICY = {
     "budget": {"epsilon": 9},

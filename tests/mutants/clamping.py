@@ -152,7 +152,7 @@ FAULTS = (
         "places-in-the-order-of-keys",
         "dpsql.sql.emit.bounding:group_order",
         """
-        f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
+        f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
         """,
         """
         f"PARTITION BY u ORDER BY {', '.join(keys)}"
@@ -211,8 +211,12 @@ FAULTS = (
     Fault(
         "parts-rounded-up",
         "dpsql.sql.emit.clamp_histograms:compared_and_summed",
-        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"',
-        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1) + 1"',
+        """
+        dialect().quotient(f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
+        """,
+        """
+        dialect().quotient(f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
+        """,
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by sum]",
     ),
@@ -268,10 +272,10 @@ FAULTS = (
         "parts-of-norms-rounded-up",
         "dpsql.sql.emit.clamp_histograms:_part_of_norm",
         """
-        f"CAST(FLOOR({part} * {constant(float(clamp.subdivisions))}) AS HUGEINT)"
+        f"FLOOR({part} * {constant(float(clamp.subdivisions))})"
         """,
         """
-        f"CAST(CEIL({part} * {constant(float(clamp.subdivisions))}) + 1 AS HUGEINT)"
+        f"CEIL({part} * {constant(float(clamp.subdivisions))}) + 1"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -280,10 +284,10 @@ FAULTS = (
         "norms-not-rounded-up",
         "dpsql.sql.emit.clamp_histograms:_part_of_norm",
         """
-        f"SQRT(CAST(GREATEST({squares}, 1) AS DOUBLE)) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+        f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
         """,
         """
-        f"SQRT(CAST(GREATEST({squares}, 1) AS DOUBLE)) * {constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
+        f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
@@ -482,7 +486,7 @@ FAULTS = (
     ),
     Fault(
         "stages-are-left-behind",
-        "dpsql.backends.duckdb:DuckDBBackend.staged",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.staged",
         'f"DROP TABLE IF EXISTS temp.{name}"',
         'f"SELECT {name!r}"',
         "contributions of units stay on the connection after the answer",

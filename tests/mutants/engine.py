@@ -10,7 +10,7 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine.pipeline:_measurement_plan",
+        "dpsql.engine.pipeline:Engine._measured",
         "verify(plan)",
         "",
         "a plan with too little noise is charged and run",
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "statements-told-apart-by-nothing",
-        "dpsql.backends.shapes:_mark",
+        "dpsql.backends.duckdb.shapes:_mark",
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "spilling-engine-left-open",
-        "dpsql.backends.duckdb:lock_down",
+        "dpsql.backends.duckdb.connection:lock_down",
         """
         for setting in _CLOSE:
             connection.execute(setting)
@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "other-files-left-open",
-        "dpsql.backends.duckdb:lock_down",
+        "dpsql.backends.duckdb.connection:lock_down",
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         "changed-files-are-read",
-        "dpsql.backends.duckdb:DuckDBBackend._refuse_changed_files",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_changed_files",
         "table.changed",
         "False",
         "a file that was replaced is read as it never was looked at",
@@ -89,7 +89,7 @@ FAULTS = (
     ),
     Fault(
         "texts-of-files-not-looked-at",
-        "dpsql.backends.files:_make_parquet",
+        "dpsql.backends.duckdb.files:_make_parquet",
         "not alike or kind not in _WHOLE",
         "not alike",
         "a text that is none makes each statement fail that reads it",
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "a-value-is-cast-or-fails",
-        "dpsql.backends.files:_make_csv",
+        "dpsql.backends.duckdb.files:_make_csv",
         '_AS_TYPE.get(types.get(fold(column), ""), "{0}")',
         '_AS_TYPE.get(types.get(fold(column), ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb",
+        "dpsql.backends.duckdb.connection",
         """
         (
             "SET disabled_filesystems = 'LocalFileSystem'",
@@ -322,7 +322,7 @@ FAULTS = (
     ),
     Fault(
         "unsound-optimizer-runs",
-        "dpsql.backends.duckdb:DuckDBBackend._require_sound",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._require_sound",
         "dict.fromkeys((*names, UNSOUND))",
         "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
@@ -330,7 +330,7 @@ FAULTS = (
     ),
     Fault(
         "locked-optimizer-found-after-the-charge",
-        "dpsql.backends.duckdb:DuckDBBackend._refuse_settings_now",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings_now",
         "self._require_sound()",
         "",
         "a query is charged and then refused, for a setting that could be seen before",
@@ -338,7 +338,7 @@ FAULTS = (
     ),
     Fault(
         "engine-error-passed-on",
-        "dpsql.backends.duckdb:DuckDBBackend._answered",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._answered",
         "stopped = cancellation(error)",
         "raise",
         "the engine's words quote a value",
@@ -346,7 +346,7 @@ FAULTS = (
     ),
     Fault(
         "engine-error-as-context",
-        "dpsql.backends.duckdb:DuckDBBackend._answered",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._answered",
         "stopped = cancellation(error)",
         "raise BackendError from None",
         "the engine's words are found behind the error",
@@ -354,7 +354,7 @@ FAULTS = (
     ),
     Fault(
         "files-in-reach",
-        "dpsql.backends.duckdb",
+        "dpsql.backends.duckdb.connection",
         """
         {
             "autoinstall_known_extensions": False,
@@ -390,7 +390,7 @@ FAULTS = (
     ),
     Fault(
         "settings-left-open",
-        "dpsql.backends.duckdb",
+        "dpsql.backends.duckdb.connection",
         """
         {
             "autoinstall_known_extensions": False,
@@ -425,7 +425,7 @@ FAULTS = (
     ),
     Fault(
         "frames-not-locked",
-        "dpsql.backends.duckdb:_framed",
+        "dpsql.backends.duckdb.connection:_framed",
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
@@ -449,7 +449,7 @@ FAULTS = (
     ),
     Fault(
         "database-opened-to-write",
-        "dpsql.backends.duckdb:_opened",
+        "dpsql.backends.duckdb.connection:_opened",
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
@@ -457,7 +457,7 @@ FAULTS = (
     ),
     Fault(
         "no-snapshot",
-        "dpsql.backends.duckdb:DuckDBBackend._begin",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._begin",
         'return self._quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
@@ -465,7 +465,7 @@ FAULTS = (
     ),
     Fault(
         "shadowed-table-read",
-        "dpsql.backends.duckdb",
+        "dpsql.backends.duckdb.connection",
         '''
         """
             SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
@@ -490,7 +490,7 @@ FAULTS = (
     ),
     Fault(
         "types-guessed-from-values",
-        "dpsql.backends.frames:typed",
+        "dpsql.backends.duckdb.frames:typed",
         'untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)',
         "untyped = isinstance(dtype, pandas.CategoricalDtype)",
         "one value changes the type of a column",
@@ -498,7 +498,7 @@ FAULTS = (
     ),
     Fault(
         "nan-by-statistics",
-        "dpsql.backends.files",
+        "dpsql.backends.duckdb.files",
         '_HOLDS_NAN = "can_have_nan = true"',
         '_HOLDS_NAN = "can_have_nan = false"',
         "a value of one person decides whether NaN of others passes a condition",
@@ -506,7 +506,7 @@ FAULTS = (
     ),
     Fault(
         "settings-by-the-list-alone",
-        "dpsql.backends.duckdb:DuckDBBackend._refuse_settings",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings",
         "dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
         "dict(self._query(_SETTINGS))",
         "a setting that the engine takes and does not list gives SQL another meaning",

@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "threads-ask-at-once",
-        "dpsql.backends.duckdb:DuckDBBackend.alone",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.alone",
         "return self._alone",
         "return threading.RLock()",
         "threads that share a connection lose answers that were charged",

@@ -13,7 +13,7 @@ _OCCUPIED = "tests/properties/test_occupied_groups.py"
 FAULTS = (
     Fault(
         "arithmetic-fails-where-rows-are-dropped",
-        "dpsql.sql.emit.scalars:_template",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.call",
         "expr.function.whole if expr.function.whole and expr.type is Type.INTEGER else expr.function.sql",
         "expr.function.sql",
         "an interval makes arithmetic legal that fails on rows that a condition drops",
@@ -21,7 +21,7 @@ FAULTS = (
     ),
     Fault(
         "products-of-64-bits",
-        "dpsql.sql.emit.scalars:_template",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.call",
         "expr.function.whole and expr.type is Type.INTEGER",
         "expr.function.whole and expr.type is Type.INTEGER and expr.function.name != 'multiply'",
         "a product leaves 64 bits for one row",

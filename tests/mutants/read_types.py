@@ -10,7 +10,7 @@ _ELEMENTS = "tests/properties/test_elements.py"
 FAULTS = (
     Fault(
         "moments-are-in-the-session-s-zone",
-        "dpsql.sql.emit.sanitized_columns:_widened",
+        "dpsql.backends.duckdb.columns:_widened",
         """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
         'raw = f"TRY_CAST({raw} AS TIMESTAMP)"',
         "a moment with a time zone is another one in another session",
@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "moments-are-converted-plainly",
-        "dpsql.sql.emit.sanitized_columns:_widened",
+        "dpsql.backends.duckdb.columns:_widened",
         """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
         """raw = f"({raw} AT TIME ZONE 'UTC')" """,
         "one moment that is none fails a query",
@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.sql.emit.sanitized_columns:clean",
+        "dpsql.backends.duckdb.columns:clean",
         """
         match facts.type:
             case Type.INTEGER:

@@ -187,7 +187,7 @@ FAULTS = (
     ),
     Fault(
         "second-interrupt-leaves-the-query",
-        "dpsql.backends.interrupts:_stop",
+        "dpsql.backends.duckdb.interrupts:_stop",
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",
@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-as-failures",
-        "dpsql.backends.interrupts:cancellation",
+        "dpsql.backends.duckdb.interrupts:cancellation",
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",

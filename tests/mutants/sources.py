@@ -13,7 +13,7 @@ _LOOKUPS = "tests/engine/test_lookups.py"
 FAULTS = (
     Fault(
         "frame-text-not-repaired",
-        "dpsql.sql.emit.sanitized_columns:_raw",
+        "dpsql.backends.duckdb.columns:_raw",
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
@@ -37,7 +37,7 @@ FAULTS = (
     ),
     Fault(
         "readers-of-files-allowed",
-        "dpsql.backends.origins:origin",
+        "dpsql.backends.duckdb.origins:origin",
         "name != STORED",
         "name == STORED",
         "a view over Parquet files fails by one row",
@@ -53,7 +53,7 @@ FAULTS = (
     ),
     Fault(
         "plan-after-the-optimiser",
-        "dpsql.backends.duckdb:DuckDBBackend.origin",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.origin",
         'dict(explained).get("logical_plan")',
         'dict(explained).get("logical_opt")',
         "a scan that the optimiser leaves out today is not seen",
@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "settings-not-looked-at",
-        "dpsql.backends.duckdb:DuckDBBackend._refuse_settings",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings",
         "_refuse(changed(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))))",
         "changed(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))",
         "a unit's average is 0 where the owner divides whole numbers",
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "settings-looked-at-once",
-        "dpsql.backends.duckdb:DuckDBBackend.binds",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.binds",
         "self._refuse_settings_now()",
         "pass",
         "a setting is changed while the connection is open",
@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "look-ups-of-an-owner-kept",
-        "dpsql.backends.duckdb:DuckDBBackend.unchanging",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.unchanging",
         "not self._owned or self._path is None or self._path == MEMORY_PATH or self._files",
         "False",
         "an owner adds rows to a public table, and a unit has more rows than its noise is for",
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "look-ups-of-a-clock-kept",
-        "dpsql.backends.duckdb:DuckDBBackend.unchanging",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.unchanging",
         "return not computed",
         "return True",
         "a view of the last days has more rows to a key than when it was first looked up",
@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "texts-as-one-number",
-        "dpsql.sql.emit.sanitized_columns:_raw",
+        "dpsql.backends.duckdb.columns:_raw",
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",
@@ -118,7 +118,7 @@ FAULTS = (
     Fault(
         "rows-choose-the-same-group",
         "dpsql.sql.emit.bounding:group_order",
-        '["u" if by_column else f"u // {_NUMBERS}", *keys]',
+        '["u" if by_column else dialect().row_hash("u"), *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
         f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",

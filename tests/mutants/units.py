@@ -124,7 +124,7 @@ FAULTS = (
     ),
     Fault(
         "ids-clamped-before-they-are-told-apart",
-        "dpsql.sql.emit.sanitized_columns:unit_id",
+        "dpsql.backends.duckdb.columns:unit_id",
         "return _stored(unit) if whole else widened(unit)",
         "return clean(unit)",
         "people whose ids are beyond the bounds are one unit",
@@ -133,7 +133,7 @@ FAULTS = (
     Fault(
         "owner-looked-up-by-the-wrong-column",
         "dpsql.sql.emit.relations:_owner",
-        'f"{widened(key)} AS {_key(place)}"',
+        'f"{dialect().widened(key)} AS {_key(place)}"',
         'f"{unit} AS {_key(place)}"',
         "a linked row belongs to whoever's id equals its link",
         "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",

@@ -17,11 +17,11 @@ from properties.oracle import Bench
 from properties.schema import SCHEMA, Rules
 
 from dpsql.analysis.intervals import interval
+from dpsql.backends.duckdb.columns import clean
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Column, Expr, columns
 from dpsql.plan.interval import ANYWHERE, position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.sanitized_columns import clean
 from dpsql.sql.emit.scalars import identifier, write
 
 BENCH = Bench()

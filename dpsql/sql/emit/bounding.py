@@ -13,14 +13,10 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import ContributionBound
 from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
+from dpsql.sql.emit.dialect import dialect
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
-
-
-_NUMBERS = f"CAST({2**63} AS HUGEINT)"
-ROW = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
-"""The identifier of a row that is a unit: a unique number, with a hash of the row's values in the upper bits."""
 
 
 def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -> list[str]:
@@ -37,7 +33,7 @@ def _excess(bound: ContributionBound) -> str:
 def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows only."""
     return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {dialect().semi_join(CONTRIBUTION, EXCESS)}\n"
         f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
@@ -45,10 +41,9 @@ def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
 def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     """The window over the groups of a unit, in the order in which they count."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
-    # Hashed twice: one hash of several values is correlated with each of them, and would favour some keys.
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
-    seed = ", ".join(["u" if by_column else f"u // {_NUMBERS}", *keys])
-    return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
+    seed = ["u" if by_column else dialect().row_hash("u"), *keys]
+    return f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
 
 
 def bounded(bound: ContributionBound, columns: str) -> str:
@@ -57,4 +52,4 @@ def bounded(bound: ContributionBound, columns: str) -> str:
     ranked = f"SELECT {columns}, {allowed} AS m FROM {RANKED}"
     if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"
-    return f"SELECT {columns}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"
+    return f"SELECT {columns}, n AS m FROM {dialect().semi_join(CONTRIBUTION, EXCESS, anti=True)}\n  UNION ALL {ranked}"

@@ -14,6 +14,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.scalars import constant
 
 COUNTED = '"#counted"'
@@ -33,7 +34,7 @@ def counted_pairs(
 ) -> str:
     """The common table expression of the pairs of `source`, with the columns `held`."""
     listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
-    pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
+    pairs = f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
     windows = [
         f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
@@ -42,7 +43,7 @@ def counted_pairs(
     ]
     if orders_groups(clamps):
         windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
-        pairs = f"SELECT *, {', '.join(windows)}\n  FROM ({pairs})"
+        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs)}"
     return f"{COUNTED} AS (\n  {pairs}\n)"
 
 
@@ -55,12 +56,13 @@ def clamp_histogram(
     """
     compared, summed = compared_and_summed(analysis, clamp, target)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
-    found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
+    found = [dialect().wide(name) for name in ("b", *(f"s{index}" for index in range(len(summed))))]
     by = ", ".join(keys)
     place = f"{interval_of(compared, clamp)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
-    listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
-    return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
+    listed = f"{dialect().collected(found, 'b')} AS {name}"
+    source = dialect().derived(f"\n  {grouped}")
+    return f"SELECT {', '.join([*keys, listed])} FROM {source}" + f" GROUP BY {by}" * bool(keys)
 
 
 def interval_of(compared: str, clamp: Clamp) -> str:
@@ -84,7 +86,9 @@ def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -
         times = (
             _part_of_norm(clamp, amount, compared)
             if clamp.euclidean
-            else f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"
+            else dialect().quotient(
+                f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
+            )
         )
     values = () if target.measure is None else _values(analysis, target.measure, times)
     return compared, (times, amount, *(values if clamp.total is None else ()), units)
@@ -98,9 +102,9 @@ def extent(clamp: Clamp, amount: str) -> str:
     """
     if not clamp.euclidean:
         return amount
-    held = f"LEAST(GREATEST({amount}, 0), {clamp.most})::HUGEINT"
+    held = dialect().wide(f"LEAST(GREATEST({amount}, 0), {clamp.most})")
     if clamp.norm_shift:
-        held = f"({held} + {2**clamp.norm_shift - 1}) // {2**clamp.norm_shift}"
+        held = dialect().quotient(f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift))
     return f"({held}) * ({held})"
 
 
@@ -111,11 +115,9 @@ def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
     rounding of five operations on DOUBLE, each of 2^-53. The subdivisions are a power of two, and are rounded down.
     """
-    norm = (
-        f"SQRT(CAST(GREATEST({squares}, 1) AS DOUBLE)) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
-    )
-    part = f"LEAST(CAST({amount} AS DOUBLE) / ({norm}), 1)"
-    return f"CAST(FLOOR({part} * {constant(float(clamp.subdivisions))}) AS HUGEINT)"
+    norm = f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+    part = f"LEAST({dialect().real(amount)} / ({norm}), 1)"
+    return dialect().whole_of(f"FLOOR({part} * {constant(float(clamp.subdivisions))})")
 
 
 def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
@@ -127,7 +129,7 @@ def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
     if analysis.measures[measure].lattice is None:
         return "0", "0"
     total = f"COALESCE(t{measure}, 0)"
-    return total, f"({times})::HUGEINT * {total} // GREATEST(c{measure}, 1)"
+    return total, dialect().quotient(f"{dialect().wide(f'({times})')} * {total}", f"GREATEST(c{measure}, 1)")
 
 
 def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:

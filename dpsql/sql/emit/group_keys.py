@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import nullable
+from dpsql.backends.dialect import CALENDAR
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.nodes import Key, Relation, Release, optional_sources
 from dpsql.plan.types import Type
-from dpsql.sql.emit.sanitized_columns import CALENDAR, widened
-from dpsql.sql.emit.scalars import NAN, constant, identifier, write
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.scalars import constant, identifier, write
 
 MOST_PLACES = 64
 """Of a longer list, a look-up by comparing one by one is no gain."""
@@ -25,6 +26,8 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID
 def indexed_column(key: Key, relation: Relation) -> Column | None:
     """The column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
     column = key.expr
+    if not dialect().places:
+        return None
     if not isinstance(column, Column) or not column.facts.stored or column.type not in _PLACED:
         return None
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
@@ -35,7 +38,7 @@ def indexed_column(key: Key, relation: Relation) -> Column | None:
 
 def domain_index(column: Column) -> str:
     """The place of a table's column, as it is stored, in its domain."""
-    listed = f"list_position({_domain(column)}, {widened(column)})"
+    listed = f"list_position({_domain(column)}, {dialect().widened(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
@@ -86,11 +89,11 @@ def grouped(expr: Expr) -> str:
     """
     text = write(expr)
     if expr.type is Type.DOUBLE:
-        return f"NULLIF({text} + 0, {NAN})"
+        return f"NULLIF({text} + 0, {dialect().nan})"
     if expr.type in CALENDAR and not (isinstance(expr, Column) and expr.facts.stored):
         low, high = map(constant, CALENDAR[expr.type])
         return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
-    return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text
+    return dialect().by_bytes(text) if expr.type is Type.VARCHAR else text
 
 
 def _domain(column: Column) -> str:

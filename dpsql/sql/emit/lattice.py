@@ -6,6 +6,7 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.scalars import MAX_INTEGER, constant
 
 
@@ -17,7 +18,7 @@ def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = Non
     if lattice.exponent == 0 and expr.type is Type.INTEGER:
         at = name
     else:
-        at = f"TRY_CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
+        at = dialect().point(name, constant(float(1 / lattice.step)))
     if isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around:
         return at
     low, high = (constant(float(end)) for end in lattice.interval.ends)

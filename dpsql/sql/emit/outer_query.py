@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.backends.quoting import table_name
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
@@ -27,9 +26,9 @@ from dpsql.plan.nodes import (
 from dpsql.plan.provenance import branches, provenance
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.over_groups import leaves_out
 from dpsql.sql.emit.relations import source_of
-from dpsql.sql.emit.sanitized_columns import clean
 from dpsql.sql.emit.scalars import cast, column, identifier, ordered, write
 
 ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
@@ -161,8 +160,8 @@ def unchanged(outer: OuterQuery) -> tuple[int, ...] | None:
 
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
     """The query of a public table's columns, cleaned, in this order."""
-    items = ", ".join(f"{clean(column)} AS {identifier(column.name)}" for column in columns)
-    return f"SELECT {items or '1'} FROM {table_name(table)}"
+    items = ", ".join(f"{dialect().clean(column)} AS {identifier(column.name)}" for column in columns)
+    return f"SELECT {items or '1'} FROM {dialect().table_name(table)}"
 
 
 def emit_outer_query(

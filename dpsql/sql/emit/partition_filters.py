@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsql.backends.quoting import table_name
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
-from dpsql.sql.emit.sanitized_columns import clean, unit_id
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.scalars import constant
 
 
@@ -31,7 +30,7 @@ def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     ):
         filters = [item for item in scan.partition_filters if item.source == partition_source]
         conditions = (text for item in filters for text in (_constant(item), f"BOOL_AND({_inside(item)})"))
-        yield f"{unit} IN ({_units(unit_id(partition_source.unit), table_name(partition_source.table), conditions)})"
+        yield f"{unit} IN ({_units(dialect().unit_id(partition_source.unit), dialect().table_name(partition_source.table), conditions)})"
 
 
 def _units(unit: str, source: str, conditions: Iterable[str]) -> str:
@@ -40,12 +39,12 @@ def _units(unit: str, source: str, conditions: Iterable[str]) -> str:
 
 
 def _inside(item: PartitionFilter) -> str:
-    read = clean(item.column)
+    read = dialect().clean(item.column)
     ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in item.ranges)
     return f"({ranges})"
 
 
 def _constant(item: PartitionFilter) -> str:
     """All rows of a unit have one value, which is not NULL."""
-    read = clean(item.column)
+    read = dialect().clean(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

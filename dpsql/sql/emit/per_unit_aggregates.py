@@ -14,6 +14,7 @@ from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.scalars import MAX_INTEGER, cast, constant, number_or_null, write
 
@@ -79,7 +80,7 @@ def _added(template: str, argument: Expr, around: Interval) -> str:
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
     first, rest = divided(-lattice.exponent)
-    point_of = f"CAST({held} * {first} * {rest} AS HUGEINT)"
+    point_of = dialect().whole_of(f"{held} * {first} * {rest}")
     back, further = divided(lattice.exponent)
     return f"({template.format(point_of)}) * {back} * {further}"
 

@@ -18,6 +18,7 @@ from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 from dpsql.sql.emit.scalars import constant
@@ -39,10 +40,12 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
     binned = _bin("p", width)
+    counted = dialect().derived(
+        f"\n    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
+        f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}"
+    )
     ctes.append(
-        f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM (\n"
-        f"    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
-        f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}))"
+        f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM {counted})"
     )
     items, joined = [f"t.{key}" for key in keys], []
     for index, quantile in asked:
@@ -59,12 +62,16 @@ def _bin(at: str, width: int) -> str:
     return f"({at} >> {width})"
 
 
+def _wide(number: int) -> str:
+    return dialect().wide(str(number))
+
+
 def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str:
     offset = _offset(quantile)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
-        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset} + {quantile.cutoff}::HUGEINT"
+        f"WHERE upto * {_wide(quantile.steps_per_row)} >= {offset} - {_wide(quantile.cutoff)} "
+        f"AND (upto - n) * {_wide(quantile.steps_per_row)} <= {offset} + {_wide(quantile.cutoff)}"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
     on.append(f"{_bin('p.p', width)} = b.b")
@@ -74,35 +81,34 @@ def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str
         f"    FROM {_POINTS} AS p JOIN ({near}) AS b ON {' AND '.join(on)}\n"
         f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
     )
-    packed = "LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS w"
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
+    return dialect().packed_window(keys, run, by, "w")
 
 
 def _offset(quantile: QuantileSelection) -> str:
     """`QuantileSelection.offset` for the number of values `total`."""
     if not quantile.shift:
         direction = "-" if quantile.interval_end < 0 else "+"
-        return f"total * {quantile.steps_below}::HUGEINT" + f" {direction} {quantile.reach}::HUGEINT" * bool(
+        return f"total * {_wide(quantile.steps_below)}" + f" {direction} {_wide(quantile.reach)}" * bool(
             quantile.interval_end
         )
-    moved = f"LEAST(total * {quantile.steps_per_row // 2}::HUGEINT, {quantile.shift}::HUGEINT + total * {quantile.least_growth}::HUGEINT)"
-    inside = f"GREATEST(total * {quantile.steps_to_end}::HUGEINT, {moved})"
-    return (
-        inside if quantile.rank < Fraction(1, 2) else f"total * {quantile.steps_per_row}::HUGEINT - {inside}"
-    )
+    moved = f"LEAST(total * {_wide(quantile.steps_per_row // 2)}, {_wide(quantile.shift)} + total * {_wide(quantile.least_growth)})"
+    inside = f"GREATEST(total * {_wide(quantile.steps_to_end)}, {moved})"
+    return inside if quantile.rank < Fraction(1, 2) else f"total * {_wide(quantile.steps_per_row)} - {inside}"
 
 
 def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
     """The common table expressions that end with one row per counted value: the keys and `p`."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
-    source += f"\n  FROM ({rows(analysis, ordered=measure)})"
+    source += f"\n  FROM {dialect().derived(rows(analysis, ordered=measure))}"
+    found = dialect().derived(f"\n  {source}")
     if not analysis.bound.per_unit:
-        return [f"{_POINTS} AS (\n  SELECT * FROM (\n  {source}) WHERE p IS NOT NULL)"]
+        return [f"{_POINTS} AS (\n  SELECT * FROM {found} WHERE p IS NOT NULL)"]
     bound = analysis.bound
+    values = f"{dialect().collected_values('p')} AS s"
     contribution = (
-        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', 'LIST(p ORDER BY p) FILTER (WHERE p IS NOT NULL) AS s'])}\n"
-        f"  FROM (\n  {source})\n  GROUP BY {', '.join(['u', *keys])}"
+        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
+        f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     columns = ", ".join([*keys, "s"])
@@ -112,11 +118,9 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
     else:
         counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
-    place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
-    spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"
-    some = f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"
+    some = dialect().spread("s", "m")
     ctes.append(
-        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM ({counted}) WHERE m > 0 AND s IS NOT NULL)"
+        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {dialect().derived(counted)} WHERE m > 0 AND s IS NOT NULL)"
     )
     return ctes
 

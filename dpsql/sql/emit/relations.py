@@ -15,7 +15,7 @@ from typing import Protocol
 
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Analysis, Measurand
-from dpsql.backends.quoting import table_name
+from dpsql.backends.duckdb.columns import path
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Filter,
@@ -36,10 +36,9 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
-from dpsql.sql.emit.bounding import ROW
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
-from dpsql.sql.emit.sanitized_columns import clean, path, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 from dpsql.sql.emit.unit_windows import unit_window
 
@@ -214,7 +213,7 @@ class _Block:
         read = {part.name: part for part in self.read if part.source == scan.alias}
         if self.above is not None:
             return self.above.table(scan, tuple(read.values()))
-        items = [f"{clean(part)} AS {identifier(part.name)}" for part in read.values()]
+        items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
         items += self.places.get(scan.alias, ())
         unit, source = _owned(scan)
         if not (self.units and scan.unit.known):
@@ -330,7 +329,7 @@ def _table(scan: Scan) -> str:
     columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = table_name(scan.table)
+    text = dialect().table_name(scan.table)
     for item in scan.unnested:
         cut = f"list_slice({path(item.stored)}, 1, {item.most})"
         if item.outer:
@@ -341,18 +340,20 @@ def _table(scan: Scan) -> str:
 
 def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up."""
-    link, table = scan.unit.link, table or table_name(scan.table)
+    link, table = scan.unit.link, table or dialect().table_name(scan.table)
     if link is not None:
-        on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
+        on = (
+            f"{dialect().widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs)
+        )
         return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
-        return unit_id(scan.unit.column), table
-    return ROW, table
+        return dialect().unit_id(scan.unit.column), table
+    return dialect().row_id(), table
 
 
 def _owner(link: Link) -> str:
     unit, source = _owned(link.owner)
-    keys = (f"{widened(key)} AS {_key(place)}" for place, (_, key) in enumerate(link.pairs))
+    keys = (f"{dialect().widened(key)} AS {_key(place)}" for place, (_, key) in enumerate(link.pairs))
     return f"({_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
 
 

@@ -6,9 +6,6 @@ reaches the engine.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import uuid
 from collections.abc import Callable, Iterator
 
 from dpsql.aggregates.windows import OVER
@@ -16,8 +13,8 @@ from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed
 from dpsql.plan.render import frame_text
 from dpsql.plan.types import Pairs, Type, Value
+from dpsql.sql.emit.dialect import dialect
 
-NAN = "CAST('NaN' AS DOUBLE)"
 MAX_INTEGER = 2**63 - 1
 """The largest constant of type BIGINT; its negative is the smallest that is used."""
 
@@ -32,50 +29,17 @@ def identifier(name: str) -> str:
 
 
 def constant(value: Value | Pairs) -> str:
-    """A constant of exactly the engine type that its plan type stands for.
+    """A constant of exactly the engine type that its plan type stands for. In DuckDB's dialect it is written as here.
 
     >>> constant(3), constant(0.5), constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
     """
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return f"CAST({value} AS BIGINT)"
-        case float() if math.isinf(value):
-            return f"CAST('{value}' AS DOUBLE)"
-        case float():
-            text = repr(value)
-            text = text if "e" in text else f"{text}e0"
-            return f"({text})" if value < 0 else text
-        case str():
-            return "'" + value.replace("'", "''") + "'"
-        case tuple():
-            return f"MAP_FROM_ENTRIES([{', '.join(f'({constant(key)}, {constant(n)})' for key, n in value)}])"
-        case _:
-            return _of_text(value)
-
-
-def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
-    """A constant that the engine writes as a text of its type."""
-    match value:
-        case dt.datetime():
-            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
-        case dt.date():
-            return f"DATE '{value.isoformat()}'"
-        case dt.time():
-            return f"TIME '{value.isoformat()}'"
-        case uuid.UUID():
-            return f"CAST('{value}' AS UUID)"
-        case bytes():
-            return f"CAST('{''.join(f'{chr(92)}x{byte:02X}' for byte in value)}' AS BLOB)"
+    return dialect().constant(value)
 
 
 def cast(text: str, kind: Type) -> str:
     """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
-    return text if kind in (Type.NULL, Type.LIST) else f"TRY_CAST({text} AS {kind.value})"
+    return dialect().cast(text, kind)
 
 
 def column(name: Column) -> str:
@@ -152,8 +116,8 @@ def _call(expr: Call) -> str:
 
 
 def _template(expr: Call) -> str:
-    """How a call is written: arithmetic that gives a whole number in a form that cannot leave 64 bits."""
-    return expr.function.whole if expr.function.whole and expr.type is Type.INTEGER else expr.function.sql
+    """How a call is written."""
+    return dialect().call(expr)
 
 
 def _branches(arguments: tuple[str, ...]) -> Iterator[str]:
@@ -167,4 +131,4 @@ def number_or_null(expr: Expr) -> str:
     """The value of an expression that is aggregated: NULL where it is no number."""
     text = write(expr)
     cleaned = isinstance(expr, Column) and expr.facts.stored
-    return f"NULLIF({text}, {NAN})" if expr.type is Type.DOUBLE and not cleaned else text
+    return f"NULLIF({text}, {dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text

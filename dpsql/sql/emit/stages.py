@@ -26,6 +26,7 @@ from dpsql.sql.emit.clamp_histograms import (
     interval_of,
     total_name,
 )
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.relations import constant_rows
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
@@ -54,7 +55,7 @@ def stages(
     """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs."""
     ctes, query = pairs
     if any(clamp.amount is Amount.GROUPS for clamp in clamps):
-        query = f"SELECT *, ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g\n  FROM ({query})"
+        query = f"SELECT *, ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g\n  FROM {dialect().derived(query)}"
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
     totals = [
         f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) AS {total_name(place, sign)}"

@@ -11,6 +11,8 @@ from typing import Any
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.backends.dialect import Dialect
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value
@@ -21,6 +23,7 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
+from dpsql.sql.emit.dialect import dialect, written_in
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
@@ -66,11 +69,27 @@ def emit(
     quantiles: Sequence[QuantileSelection] = (),
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
+    target: Dialect = DUCKDB,
 ) -> Statement:
-    """The only statement that reads private rows for a release; with clamps by group, it also has their stages.
+    """The only statement that reads private rows for a release, in the dialect `target`.
 
-    Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores.
+    Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
+    clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
+    `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
     """
+    target.require(analysis.release)
+    with written_in(target):
+        statement = _emitted(analysis, quantiles, top_k, clamps)
+    target.require_text(statement.sql)
+    return statement
+
+
+def _emitted(
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection],
+    top_k: TopKSelection | None,
+    clamps: Sequence[Clamp],
+) -> Statement:
     if top_k is not None:
         names = tuple(key.name for key in analysis.release.keys)
         return Statement(scores_query(analysis, top_k), names, score=SCORE)
@@ -81,11 +100,11 @@ def emit(
     body = _per_unit(analysis, keys, clamps)
     whole = _finished(analysis, body, quantiles, _moments(analysis), histograms)
     whole = replace(whole, histograms=histograms)
-    if not keys or not clamps:
+    if not keys or not clamps or not dialect().stages:
         return whole
     ctes, source = _pairs(analysis, keys, clamps)
     held = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
-    pairs = f"SELECT {', '.join(held)}\n  FROM ({source})\n  WHERE m > 0"
+    pairs = f"SELECT {', '.join(held)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
     return replace(whole, stages=stages(analysis, keys, clamps, (ctes, pairs)))
 
 
@@ -161,11 +180,11 @@ def _finished(
         body = _with_windows(analysis, keys, body, read, quantiles)
         read += near
         # The windows of a measure stand together, and quantiles of one measure may be apart in the query.
-        body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM {dialect().derived(body)}"
     texts = key_values(analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
-        body = f"SELECT {', '.join(items)}\nFROM ({body})"
+        body = f"SELECT {', '.join(items)}\nFROM {dialect().derived(body)}"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
     return Statement(body, tuple(keys), moments, windows=tuple(near))
@@ -197,7 +216,7 @@ def _per_row(analysis: Analysis, keys: list[str]) -> str:
     """Each row is a unit: rows are aggregated directly."""
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}",
-        f"FROM ({rows(analysis)})",
+        f"FROM {dialect().derived(rows(analysis))}",
     ]
     return "\n".join([*lines, *_grouping(keys, analysis.bound.min_frequency)])
 
@@ -228,7 +247,7 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
         [
             f"WITH {', '.join(ctes)}",
             f"SELECT {', '.join([*keys, *totals])}",
-            f"FROM ({source})",
+            f"FROM {dialect().derived(source)}",
             "WHERE m > 0",
             *_grouping(keys, analysis.bound.min_frequency),
         ]
@@ -240,7 +259,7 @@ def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tupl
     bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
-        f"  FROM ({rows(analysis)})\n  GROUP BY {', '.join(['u', *keys])}"
+        f"  FROM {dialect().derived(rows(analysis))}\n  GROUP BY {', '.join(['u', *keys])}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     if keys:
@@ -317,9 +336,9 @@ def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence
     for index, (item, query) in enumerate(parts):
         name = f"v{index}"
         items.append(item.format(name))
-        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in texts.items())
+        on = [(text, f"{name}.{key}") for key, text in texts.items()]
         lines.append(
-            f"FULL JOIN ({query}) AS {name} ON {on}" if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
+            dialect().outer_join(query, name, on) if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
         )
         texts = {key: f"COALESCE({text}, {name}.{key})" for key, text in texts.items()}
     named = [f"{text} AS {key}" for key, text in texts.items()]
@@ -332,7 +351,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
     ctes, source = _limited_values(analysis, measure, keys)
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
-        source = f"(SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source})"
+        source = dialect().derived(f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}")
         counted = ", ".join([*keys, f"SUM({_point(measure, VALUE)}) AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
@@ -341,17 +360,15 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
 
 def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> tuple[str, str]:
     """The common table expressions and the source of the pairs of group and value that count, of all units."""
-    source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
+    source = f"SELECT * FROM {dialect().derived(rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
-        return "", f"({source})"
+        return "", dialect().derived(source)
     pair = [*keys, VALUE]
-    grouped = (
-        f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
-    )
+    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
-    return f"WITH {', '.join(ctes)}\n", f"({bounded(bound, ', '.join(pair))}) WHERE m > 0"
+    return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(bounded(bound, ', '.join(pair)))} WHERE m > 0"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -360,10 +377,10 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
         count = f"LEAST(c{index}, m)"
         yield f"c{index}", count
         if measure.lattice is not None:
-            low, high = measure.lattice.low, measure.lattice.high
+            low, high, wide = measure.lattice.low, measure.lattice.high, dialect().wide(count)
             yield (
                 f"t{index}",
-                f"LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))",
+                f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))",
             )
 
 

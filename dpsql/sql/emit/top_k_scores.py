@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.top_k import TopKSelection
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
@@ -21,13 +22,13 @@ def scores_query(analysis: Analysis, top_k: TopKSelection) -> str:
     by = ", ".join(keys)
     share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
-        source = f"SELECT {by}, {share} AS s\n  FROM ({rows(analysis)})\n  GROUP BY u, {by}"
-        body = f"SELECT {by}, SUM(s) AS score\nFROM ({source})\nGROUP BY {by}"
+        source = f"SELECT {by}, {share} AS s\n  FROM {dialect().derived(rows(analysis))}\n  GROUP BY u, {by}"
+        body = f"SELECT {by}, SUM(s) AS score\nFROM {dialect().derived(source)}\nGROUP BY {by}"
     else:
-        body = f"SELECT {by}, {_share(analysis, moment)} AS score\nFROM ({rows(analysis)})\nGROUP BY {by}"
+        body = f"SELECT {by}, {_share(analysis, moment)} AS score\nFROM {dialect().derived(rows(analysis))}\nGROUP BY {by}"
     texts = key_values(analysis)
     if texts:
-        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM ({body})"
+        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {dialect().derived(body)}"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from dpsql.backends.interrupts import interruptible
+from dpsql.backends.duckdb.interrupts import interruptible
 from dpsql.backends.quoting import identifier, literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.policy import fold

@@ -1,4 +1,4 @@
-"""Emits sanitized columns: widened to a common type, clamped to declared bounds, NULL outside a declared domain.
+"""Sanitized columns: widened to a common type, clamped to declared bounds, NULL outside a declared domain.
 
 Claim: every value that is read is in the column's interval or domain, or is NULL; it is never NaN, and every text is UTF-8.
 Why: each expression is total over the engine type; the condition that keeps a value is false for NaN, which the engine
@@ -12,18 +12,14 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 
-from dpsql.backends.frames import UNCHECKED, UNTYPED
+from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
+from dpsql.backends.duckdb.values import NAN, constant
+from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import NAN, constant, identifier
 
-CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
-    Type.DATE: (dt.date.min, dt.date.max),
-    Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max),  # noqa: DTZ901  (SQL timestamps have no zone)
-    Type.TIME: (dt.time.min, dt.time.max),
-}
-"""The first and last day, moment and time of day that Python can hold; infinities and 24:00:00 lie outside."""
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
 

@@ -19,14 +19,16 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place
-from dpsql.backends.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
-from dpsql.backends.frames import UNTYPED, typed
-from dpsql.backends.interrupts import cancellation, interruptible
-from dpsql.backends.origins import ARROW, PANDAS, origin
+from dpsql.backends.dialect import Dialect
+from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
+from dpsql.backends.duckdb.frames import UNTYPED, typed
+from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
+from dpsql.backends.duckdb.settings import MEANING, changed
+from dpsql.backends.duckdb.shapes import shape
+from dpsql.backends.duckdb.spill import SpillFolder, spill_folder
 from dpsql.backends.quoting import identifier, literal, table_name
-from dpsql.backends.settings import MEANING, changed
-from dpsql.backends.shapes import shape
-from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 from dpsql.policy import fold, table_parts
@@ -116,6 +118,7 @@ class DuckDBBackend:
 
     name = "duckdb"
     version = duckdb.__version__
+    dialect: Dialect = DUCKDB
 
     def __init__(
         self,

@@ -1,0 +1,147 @@
+"""What emitted SQL says differently on each engine.
+
+Emission (`dpsql.sql.emit`) writes a plan's operators in SQL that all engines share, and asks the engine's dialect for
+the rest. No SQL text is translated: each engine's statement is written from the plan.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from dpsql.plan.expr import Call, Column
+from dpsql.plan.types import Pairs, Type, Value
+
+if TYPE_CHECKING:
+    from dpsql.plan.nodes import Release
+
+CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
+    Type.DATE: (dt.date.min, dt.date.max),
+    Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max),  # noqa: DTZ901  (SQL timestamps have no zone)
+    Type.TIME: (dt.time.min, dt.time.max),
+}
+"""The first and last day, moment and time of day that Python can hold; infinities and 24:00:00 lie outside."""
+
+
+class Dialect(Protocol):
+    """How one engine writes what emission asks for.
+
+    All that a method returns is total: no value of the physical types of its arguments makes it fail, wherever the
+    engine evaluates it (PRIVACY.md, rules of soundness). Arguments are SQL texts unless they have another type.
+    """
+
+    @property
+    def nan(self) -> str:
+        """The constant NaN."""
+        ...
+
+    @property
+    def stages(self) -> bool:
+        """Whether a release may be read in stages, over temporary tables."""
+        ...
+
+    @property
+    def places(self) -> bool:
+        """Whether a group key of a declared domain is grouped by its index in the domain."""
+        ...
+
+    def require(self, release: Release) -> None:
+        """Refuses a release that the engine cannot be asked for: QueryRejected with code `engine`, before any charge."""
+        ...
+
+    def require_text(self, sql: str) -> None:
+        """Refuses a whole statement that the engine would not read as it is written, as `require` does."""
+        ...
+
+    def table_name(self, name: str) -> str:
+        """The name of a table of the policy."""
+        ...
+
+    def constant(self, value: Value | Pairs) -> str:
+        """A constant of exactly the engine type that its plan type stands for."""
+        ...
+
+    def cast(self, text: str, kind: Type) -> str:
+        """A value as one of a type, NULL where it has no counterpart; what is always NULL has no type."""
+        ...
+
+    def call(self, expr: Call) -> str:
+        """The template of a scalar function: {0}, {1}, … are its arguments; see `dpsql.plan.expr.Function`."""
+        ...
+
+    def clean(self, column: Column) -> str:
+        """A column of a scanned table: clamped to its bounds, NULL outside its domain, never NaN."""
+        ...
+
+    def widened(self, column: Column) -> str:
+        """A column of a scanned table in the engine type of its plan type, whatever its value."""
+        ...
+
+    def unit_id(self, unit: Column) -> str:
+        """A unit's id, of a type that two tables' ids can be compared in."""
+        ...
+
+    def by_bytes(self, text: str) -> str:
+        """A text that is compared, grouped and put in order by its bytes."""
+        ...
+
+    def row_id(self) -> str:
+        """An id of each row of a table whose rows are units, from which `row_hash` finds a hash of its values."""
+        ...
+
+    def row_hash(self, unit: str) -> str:
+        """The hash in the id of a row: the same whatever other rows there are."""
+        ...
+
+    def shuffled(self, values: Sequence[str]) -> str:
+        """What the groups of a unit are put in order by: a hash of these values, the same in every run."""
+        ...
+
+    def point(self, number: str, factor: str) -> str:
+        """A number times a constant power of two, rounded half to even: a whole number of 64 bits, or NULL."""
+        ...
+
+    def wide(self, number: str) -> str:
+        """A whole number in a type in which sums and products of a statement do not overflow."""
+        ...
+
+    def real(self, number: str) -> str:
+        """A whole number of the type of `wide` as a DOUBLE."""
+        ...
+
+    def whole_of(self, number: str) -> str:
+        """A DOUBLE that is whole and at most 2^80 in size, in the type of `wide`."""
+        ...
+
+    def quotient(self, dividend: str, divisor: str) -> str:
+        """The quotient of whole numbers towards zero; the divisor is not zero."""
+        ...
+
+    def derived(self, query: str, name: str = "") -> str:
+        """A query in FROM, under a name where one is needed."""
+        ...
+
+    def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
+        """FROM with the rows of `left` whose `u` is in `right`; with `anti`, those whose is not."""
+        ...
+
+    def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
+        """A full join on equal pairs, of which NULL equals NULL."""
+        ...
+
+    def collected(self, items: Sequence[str], order: str) -> str:
+        """The aggregate that makes a list of lists of whole numbers, in this order."""
+        ...
+
+    def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
+        """The query for a window of a quantile under `name`, over `rows` with total, before, p and n: see `Window.of`."""
+        ...
+
+    def spread(self, values: str, most: str) -> str:
+        """The elements of a sorted list as rows: all, or, where it has more than `most`, so many evenly spaced ones."""
+        ...
+
+    def collected_values(self, value: str) -> str:
+        """The aggregate that makes a sorted list of the values that are not NULL."""
+        ...

@@ -1,0 +1,131 @@
+"""The dialect of DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.backends.duckdb import columns, values
+from dpsql.backends.quoting import table_name
+from dpsql.plan.expr import Call, Column
+from dpsql.plan.types import Pairs, Type, Value
+
+if TYPE_CHECKING:
+    from dpsql.plan.nodes import Release
+
+_NUMBERS = f"CAST({2**63} AS HUGEINT)"
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBDialect:
+    """DuckDB's: whole numbers of 128 bits, TRY_CAST and TRY, lists, semi-joins."""
+
+    nan: str = values.NAN
+    stages: bool = True
+    places: bool = True
+
+    def require(self, release: Release) -> None:
+        """Nothing is refused: what is lowered is what this engine can do."""
+
+    def require_text(self, sql: str) -> None:
+        """As `require`."""
+
+    def table_name(self, name: str) -> str:
+        """A declared table's name in quotes."""
+        return table_name(name)
+
+    def constant(self, value: Value | Pairs) -> str:
+        """As `values.constant`."""
+        return values.constant(value)
+
+    def cast(self, text: str, kind: Type) -> str:
+        """As `values.cast`."""
+        return values.cast(text, kind)
+
+    def call(self, expr: Call) -> str:
+        """The entry's template: of arithmetic that gives a whole number in a form that cannot leave 64 bits."""
+        return expr.function.whole if expr.function.whole and expr.type is Type.INTEGER else expr.function.sql
+
+    def clean(self, column: Column) -> str:
+        """As `columns.clean`."""
+        return columns.clean(column)
+
+    def widened(self, column: Column) -> str:
+        """As `columns.widened`."""
+        return columns.widened(column)
+
+    def unit_id(self, unit: Column) -> str:
+        """As `columns.unit_id`."""
+        return columns.unit_id(unit)
+
+    def by_bytes(self, text: str) -> str:
+        """A text under the collation that compares bytes."""
+        return f'({text} COLLATE "binary")'
+
+    def row_id(self) -> str:
+        """A unique number, with a hash of the row's values in the upper bits."""
+        return f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
+
+    def row_hash(self, unit: str) -> str:
+        """The upper bits."""
+        return f"{unit} // {_NUMBERS}"
+
+    def shuffled(self, values: Sequence[str]) -> str:
+        """Hashed twice: one hash of several values is correlated with each of them, and would favour some keys."""
+        return f"HASH(HASH({', '.join(values)}))"
+
+    def point(self, number: str, factor: str) -> str:
+        """A cast rounds half to even."""
+        return f"TRY_CAST({number} * {factor} AS BIGINT)"
+
+    def wide(self, number: str) -> str:
+        """A HUGEINT has 128 bits."""
+        return f"{number}::HUGEINT"
+
+    def real(self, number: str) -> str:
+        """A cast."""
+        return f"CAST({number} AS DOUBLE)"
+
+    def whole_of(self, number: str) -> str:
+        """A cast."""
+        return f"CAST({number} AS HUGEINT)"
+
+    def quotient(self, dividend: str, divisor: str) -> str:
+        """The operator of whole numbers."""
+        return f"{dividend} // {divisor}"
+
+    def derived(self, query: str, name: str = "") -> str:
+        """A query in FROM needs no name."""
+        return f"({query}) AS {name}" if name else f"({query})"
+
+    def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
+        """Joins of their own."""
+        return f"{left} {'ANTI' if anti else 'SEMI'} JOIN {right} USING (u)"
+
+    def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
+        """IS NOT DISTINCT FROM is a condition of a hash join."""
+        equal = " AND ".join(f"{ours} IS NOT DISTINCT FROM {theirs}" for ours, theirs in on)
+        return f"FULL JOIN ({query}) AS {name} ON {equal}"
+
+    def collected(self, items: Sequence[str], order: str) -> str:
+        """A list of lists."""
+        return f"LIST([{', '.join(items)}] ORDER BY {order})"
+
+    def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
+        """A list that is put together of two."""
+        packed = f"LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS {name}"
+        return f"SELECT {', '.join([*keys, packed])} FROM (\n    {rows}){by} HAVING COUNT(*) > 0"
+
+    def spread(self, values: str, most: str) -> str:
+        """Elements by their places, which a lambda computes."""
+        place = f"TRY_CAST((2 * i + 1)::HUGEINT * LEN({values}) // (2 * GREATEST({most}, 1)::HUGEINT) + 1 AS BIGINT)"
+        some = f"LIST_TRANSFORM(RANGE(TRY_CAST({most} AS BIGINT)), LAMBDA i: {values}[{place}])"
+        return f"UNNEST(CASE WHEN LEN({values}) <= {most} THEN {values} ELSE {some} END)"
+
+    def collected_values(self, value: str) -> str:
+        """A list."""
+        return f"LIST({value} ORDER BY {value}) FILTER (WHERE {value} IS NOT NULL)"
+
+
+DUCKDB = DuckDBDialect()
