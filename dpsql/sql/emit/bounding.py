@@ -21,6 +21,15 @@ CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
 ROW = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
 """The identifier of a row that is a unit: a unique number, with a hash of the row's values in the upper bits."""
+_TABLES = 2**55
+
+
+def row_of(table: int) -> str:
+    """The identifier of a row of one of several tables, by the table's number: no row of another table has it.
+
+    Tables have fewer rows than 2^55, and a statement fewer tables than 2^7, so that what is added stays below the hash.
+    """
+    return f"{ROW} + {table * _TABLES}"
 
 
 def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -> list[str]:
