@@ -32,7 +32,7 @@ from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
 from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
 from dpsql.sql.lower.stars import star_columns
 from dpsql.sql.read.interval_calls import which_end
@@ -95,7 +95,9 @@ def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None)
     if name is None:
         name = (
             spelled(node, expr)
-            if isinstance(expr, Column) and type(node) is not exp.Subquery and which_end(node) is None
+            if isinstance(expr, Column)
+            and not (type(node) is exp.Subquery or is_unnest(node))
+            and which_end(node) is None
             else node.sql(dialect="duckdb", comments=False)[:200]
         )
     return [(name, expr)]
