@@ -89,9 +89,11 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
 
     Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition of the rows that it
     numbers; a join multiplies rows by at most the number of matches of one row; groups and distinct rows are at most the
-    combinations of their values that conditions leave; a set operation has the rows of both sides.
+    combinations of their values that conditions leave; a set operation has the rows of both sides, or, where each row is a
+    unit, of one of them.
     Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once. A condition on columns that
-    are expressions of the input is one on the rows of the input.
+    are expressions of the input is one on the rows of the input. A set operation reads a table of such rows once, so that
+    a row is on one side.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
 
     If units have identifiers, the guarantee does not rest on this number: the emitted SQL counts at most this many rows of
@@ -132,7 +134,8 @@ class _Rows:
                 within = _within(known, relation)
                 return min([self.where(within, relation.input), *_distinct(relation, known, within)])
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
-                return self.most(relation.left) + self.most(relation.right)
+                sides = (self.most(relation.left), self.most(relation.right))
+                return max(sides) if _rows_are_units(relation) else sum(sides)
             case SetOperation():
                 return self.most(relation.left)
             case Join():
@@ -282,6 +285,11 @@ def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> 
             least = max(1, ceil(around.low or 1))
             # Where conditions leave none, a bound of one row is still a bound, and sensitivities are above zero.
             yield max(1, floor(around.high) - least + 1) * _most_values(partition, source.input, within)
+
+
+def _rows_are_units(relation: Relation) -> bool:
+    """Whether each private row that a relation reads is a unit by itself."""
+    return all(scan.unit.kind is UnitKind.ROW for scan in private_scans(relation))
 
 
 def _requires(right: Source, known: Conditions) -> bool:

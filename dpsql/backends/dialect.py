@@ -86,8 +86,11 @@ class Dialect(Protocol):
         """A text that is compared, grouped and put in order by its bytes."""
         ...
 
-    def row_id(self) -> str:
-        """An id of each row of a table whose rows are units, from which `row_hash` finds a hash of its values."""
+    def row_id(self, table: int = 0) -> str:
+        """An id of each row of a table whose rows are units, from which `row_hash` finds a hash of its values.
+
+        A statement that reads several such tables numbers them: no row of another table has the id.
+        """
         ...
 
     def row_hash(self, unit: str) -> str:

@@ -130,6 +130,11 @@ class SetOperation:
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):
             raise ValueError("both sides have units, or neither has")
+        scanned = private_scans(self)
+        kinds = {scan.unit.kind for scan in scanned}
+        once = len({scan.table for scan in scanned}) == len(scanned)
+        if UnitKind.ROW in kinds and not (len(kinds) == 1 and once):
+            raise ValueError("where each row is a unit, both sides are of such rows, and each is read once")
         for side in (self.left, self.right):
             if isinstance(side, Scan) or len(side.columns) != len(self.columns):
                 raise ValueError("both sides have the columns of the whole")

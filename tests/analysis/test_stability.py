@@ -10,6 +10,7 @@ from properties.worlds import World, policy
 
 import dpsql
 from dpsql.analysis.stability import ContributionBound
+from dpsql.plan.nodes import Project, SetKind, SetOperation
 
 _COUNTED = "t JOIN (SELECT u, COUNT(*) AS n FROM t GROUP BY u) AS c ON t.u = c.u"
 _NAMES = "(VALUES (1, 'one'), (2, 'two')) AS l(m, name)"
@@ -46,6 +47,7 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Contribution
         ("SELECT COUNT(*) FROM (SELECT u, k FROM t GROUP BY u, k)", {"rows": 2}, 2, 1, False),
         ("SELECT COUNT(*) FROM (SELECT u, s FROM t GROUP BY u, k, s)", {"rows": 20}, 20, 1, False),
         ("SELECT COUNT(*) FROM (SELECT DISTINCT u, k FROM t)", {"rows": 20}, 3, 1, False),
+        ("SELECT COUNT(*) FROM (SELECT u, k FROM t UNION ALL SELECT u, s FROM t)", {"rows": 3}, 6, 1, False),
         ("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k", {"rows": 3}, 6, 1, False),
         ("SELECT COUNT(*) FROM t JOIN p a ON t.k = a.k JOIN p b ON t.k = b.k", {"rows": 1}, 4, 1, False),
         # what one row of a unit says, and what is looked up for that, is one key of the unit
@@ -177,3 +179,14 @@ def test_too_large_a_fanout_is_refused() -> None:
     with pytest.raises(dpsql.QueryRejected) as caught:
         bound("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k", rows=10**9)
     assert caught.value.code == "fanout"
+
+
+def test_rows_that_are_units_are_on_one_side() -> None:
+    """A plan that reads such a table on both sides of a set operation cannot be built, whoever builds it."""
+    release = (
+        World(policy(unit="row")).prepare("SELECT COUNT(*) FROM (SELECT k, x FROM t)").plan.analysis.release
+    )
+    side = release.input
+    assert isinstance(side, Project)
+    with pytest.raises(ValueError, match="read once"):
+        SetOperation(side, side, side.alias, SetKind.UNION_ALL, side.columns)

@@ -86,11 +86,27 @@ FAULTS = (
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.elements:elements",
+        "dpsql.sql.lower.elements:_repeated",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
         f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
+    ),
+    Fault(
+        "two-lists-are-crossed",
+        "dpsql.sql.lower.elements:_check_selected",
+        "[node for node in found if node != found[0]]",
+        "[]",
+        "of two lists in SELECT one is read in the other's place",
+        f"{_ELEMENTS}::test_what_unnest_in_select_means_otherwise_is_refused",
+    ),
+    Fault(
+        "windows-see-elements",
+        "dpsql.sql.lower.elements:_check_selected",
+        "window is not None",
+        "False",
+        "a window beside UNNEST in SELECT counts elements, where DuckDB counts rows",
+        f"{_ELEMENTS}::test_what_unnest_in_select_means_otherwise_is_refused",
     ),
     Fault(
         "partitions-go-by-elements",

@@ -13,6 +13,30 @@ _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
 
 FAULTS = (
     Fault(
+        "rows-of-two-tables-are-one-unit",
+        "dpsql.sql.emit.relations:_Block._scan",
+        "unit = dialect().row_id(self.before)",
+        "unit = dialect().row_id(0)",
+        "equal rows of two tables, repeated by a join, are bounded together",
+        "tests/properties/test_row_unions.py::test_all_rows_count_as_in_duckdb",
+    ),
+    Fault(
+        "a-row-on-both-sides",
+        "dpsql.plan.nodes:SetOperation.__post_init__",
+        "once = len({scan.table for scan in scanned}) == len(scanned)",
+        "once = True",
+        "a plan whose rows are on both sides of a union is built, and a unit counts as one row",
+        "tests/analysis/test_stability.py::test_rows_that_are_units_are_on_one_side",
+    ),
+    Fault(
+        "one-side-bounds-both",
+        "dpsql.analysis.stability:_Rows._where",
+        "max(sides) if _rows_are_units(relation) else sum(sides)",
+        "max(sides)",
+        "a unit with an id has the rows of one side of a union alone",
+        "tests/analysis/test_stability.py::test_bounds",
+    ),
+    Fault(
         "private-tables-join-on-anything",
         "dpsql.sql.lower.joins:_Assembly._private",
         "not (same or linked(on)) or UnitKind.ROW in units",

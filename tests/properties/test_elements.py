@@ -33,6 +33,8 @@ QUERIES = (
     "SELECT x, COUNT(*) FROM t LEFT JOIN UNNEST(list) AS u(x) ON TRUE, UNNEST(t.s.other) AS w(y) GROUP BY x",
     "SELECT COUNT(*) FROM v, UNNEST(v.list) AS u(x)",
     "SELECT COUNT(*) FROM v JOIN t ON v.no = t.no, UNNEST(t.list) AS u(x)",
+    "SELECT k, COUNT(x), SUM(x + 1) FROM (SELECT k, UNNEST(list) AS x FROM t WHERE no < 2) GROUP BY k",
+    "SELECT COUNT(*) FROM (SELECT UNNEST(list) AS x, UNNEST(list) + 1 AS y FROM t) WHERE y > 1",
 )
 """`t` has two rows of a unit, each with at most two elements of `list` and three of `s.other`; `v` is linked to `t`."""
 
@@ -73,7 +75,7 @@ def world(rows: Sequence[tuple[int, str]], **more: Any) -> Connection:
         "columns": {"no": {"type": "int"}, "id": {"type": "int"}, "list": elements},
     }
     tables = {"t": {**t, **more}, "v": v}
-    return connected(opened, {"budget": {"epsilon": 100, "delta": 1e-6}, "tables": tables})
+    return connected(opened, {"budget": {"epsilon": 10**6, "delta": 1e-6}, "tables": tables})
 
 
 OTHERS = ((7, "[1, 2]"), (8, "[3]"))
@@ -196,3 +198,50 @@ def test_a_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -
     with pytest.raises(dpsql.PolicyError) as caught:
         world(OTHERS, columns=column | {"no": {"type": "int"}})
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*), SUM(x) FROM (SELECT UNNEST(list) AS x FROM t WHERE id < 3) AS q",
+        "SELECT UNNEST(list) AS x, COUNT(*) FROM t GROUP BY x HAVING COUNT(*) > 0",
+        "SELECT COUNT(*) FROM (SELECT *, UNNEST(list) AS x FROM t) AS q WHERE x > 1",
+        "SELECT COUNT(*) FROM (SELECT t.id, UNNEST(t.list) AS x FROM t LEFT JOIN v ON v.no = t.no) AS q",
+        "SELECT COUNT(*), SUM(x) FROM (SELECT UNNEST([1, 2, 2]) AS x FROM t) AS q",
+        "SELECT COUNT(*) FROM (SELECT DISTINCT id, UNNEST(list) AS x FROM t) AS q",
+        "SELECT SUM(x) FROM (SELECT UNNEST(list) AS x FROM t UNION ALL SELECT UNNEST(list) FROM v) AS q",
+        "SELECT COUNT(*) FROM v WHERE no IN (SELECT no FROM (SELECT no, UNNEST(list) AS x FROM t) WHERE x = 1)",
+        "SELECT n, COUNT(*) FROM (SELECT id, COUNT(x) AS n FROM (SELECT id, UNNEST(list) AS x FROM t) GROUP BY id) GROUP BY n HAVING COUNT(*) > 0",
+    ],
+)
+def test_unnest_in_select_is_as_in_duckdb(sql: str) -> None:
+    """Of lists with NULL and duplicates, empty ones and none, alone and under what stands around."""
+    lists = ("NULL", "[]", "[1]", "[1, 1]", "[2, NULL]")
+    connection = world([(number // 2, listed) for number, listed in enumerate(lists)])
+    answer = connection.query(sql, epsilon=10**5)
+    assert sorted(answer.rows, key=str) == sorted(engine_of(connection).execute(sql).fetchall(), key=str)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT COUNT(*) FROM (SELECT UNNEST(list), UNNEST(s.other) FROM t) AS q", "side by side"),
+        ("SELECT COUNT(UNNEST(list)) FROM t", "no aggregate"),
+        (
+            "SELECT COUNT(*) FROM (SELECT UNNEST(list) FROM t WHERE UNNEST(list) > 1) AS q",
+            "WHERE comes before",
+        ),
+        (
+            "SELECT COUNT(*) FROM (SELECT UNNEST(list), ROW_NUMBER() OVER (PARTITION BY id ORDER BY no) FROM t) AS q",
+            "over the rows before",
+        ),
+        (
+            "SELECT COUNT(*) FROM (SELECT UNNEST(list) FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY no) = 1) AS q",
+            "over the rows before",
+        ),
+    ],
+)
+def test_what_unnest_in_select_means_otherwise_is_refused(sql: str, said: str) -> None:
+    """Two lists are put side by side, and windows see the rows before: not as in FROM."""
+    with pytest.raises(dpsql.QueryRejected, match=said):
+        prepared(world(OTHERS), sql)

@@ -53,6 +53,7 @@ MEANING = frozenset(
         "target_error",
         "type",
         "unbounded",
+        "unnest",
     }
 )
 """Names, types, bounds or values do not fit, whether or not the query is a sentence of the grammar."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpsql.plan.nodes import Release
 
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
+_TABLES = 2**55
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,13 @@ class DuckDBDialect:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "binary")'
 
-    def row_id(self) -> str:
-        """A unique number, with a hash of the row's values in the upper bits."""
-        return f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
+    def row_id(self, table: int = 0) -> str:
+        """A unique number, with a hash of the row's values in the upper bits.
+
+        Tables have fewer rows than 2^55, and a statement fewer tables than 2^7, so that what is added stays below the hash.
+        """
+        unique = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
+        return f"{unique} + {table * _TABLES}" if table else unique
 
     def row_hash(self, unit: str) -> str:
         """The upper bits."""

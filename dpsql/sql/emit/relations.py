@@ -31,9 +31,10 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     is_private,
+    private_scans,
     unit_source,
 )
-from dpsql.plan.tables import Link, Scan
+from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.dialect import dialect
@@ -145,6 +146,8 @@ class _Block:
     units: bool
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     above: Above | None = None
+    before: int = 0
+    """How many private tables are read on sides of set operations before."""
 
     @classmethod
     def of(
@@ -155,10 +158,11 @@ class _Block:
         units: bool,
         places: Mapping[str, tuple[str, ...]] | None = None,
         above: Above | None = None,
+        before: int = 0,
     ) -> _Block:
         """The block over a relation whose SELECT list reads these expressions."""
         parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
-        return cls(tuple(dict.fromkeys(parts)), units, places or {}, above)
+        return cls(tuple(dict.fromkeys(parts)), units, places or {}, above, before)
 
     def relation(self, relation: Relation) -> tuple[str, list[str]]:
         """The FROM text and the conditions."""
@@ -200,7 +204,11 @@ class _Block:
             case PerUnitWindows():
                 body = self._windows(source)
             case SetOperation():
-                sides = (self._side(source, side, units=units) for side in (source.left, source.right))
+                count = len(private_scans(source.left))
+                sides = (
+                    self._side(source, side, units=units, before=before)
+                    for side, before in ((source.left, 0), (source.right, count))
+                )
                 body = f" {source.kind.value} ".join(sides)
             case PublicSubquery():
                 body = _pending(source) if self.above is None else self.above.answer(source)
@@ -218,6 +226,8 @@ class _Block:
         unit, source = _owned(scan)
         if not (self.units and scan.unit.known):
             return _select(items, _table(scan), partition_conditions(scan, unit, source))
+        if self.before and scan.unit.kind is UnitKind.ROW:
+            unit = dialect().row_id(self.before)
         rows = _owned(scan, _table(scan))[1]
         return _select([*items, f"{unit} AS {UNIT}"], rows, partition_conditions(scan, unit, source))
 
@@ -238,8 +248,9 @@ class _Block:
         *,
         units: bool,
         above: Above | None = None,
+        before: int = 0,
     ) -> str:
-        block = _Block.of(relation, read, units=units, above=above or self.above)
+        block = _Block.of(relation, read, units=units, above=above or self.above, before=self.before + before)
         source, conditions = block.relation(relation)
         return _select(
             [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
@@ -273,14 +284,14 @@ class _Block:
         own += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
         return _select([*own, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
 
-    def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
+    def _side(self, operation: SetOperation, side: Source, *, units: bool, before: int) -> str:
         if isinstance(side, Scan):
             raise TypeError("a side has the columns of the whole")
         items = []
         for ours, theirs in zip(operation.columns, side.columns, strict=True):
             text = column(theirs) if operation.kind is SetKind.UNION_ALL else group_keys.grouped(theirs)
             items.append(text if ours.type is theirs.type else cast(text, ours.type))
-        return self._derived(side, side.columns, _named(items, operation.columns), units=units)
+        return self._derived(side, side.columns, _named(items, operation.columns), units=units, before=before)
 
 
 def constant_rows(source: Values) -> str:

@@ -69,6 +69,13 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
 
 def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
     """Refuses a function that is not in the registry, with what to write instead."""
+    if name == "unnest":
+        source.refuse(
+            node,
+            "unnest",
+            "UNNEST makes rows: it is an item of FROM, or of SELECT and GROUP BY",
+            "FROM t, UNNEST(t.list) AS u(x)",
+        )
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:
         source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)

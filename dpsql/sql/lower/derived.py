@@ -32,7 +32,7 @@ from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
 from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
 from dpsql.sql.lower.stars import star_columns
 from dpsql.sql.read.interval_calls import which_end
@@ -95,7 +95,9 @@ def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None)
     if name is None:
         name = (
             spelled(node, expr)
-            if isinstance(expr, Column) and type(node) is not exp.Subquery and which_end(node) is None
+            if isinstance(expr, Column)
+            and not (type(node) is exp.Subquery or is_unnest(node))
+            and which_end(node) is None
             else node.sql(dialect="duckdb", comments=False)[:200]
         )
     return [(name, expr)]
@@ -212,6 +214,7 @@ def put_together(
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
         left, right = _in_set(left), _in_set(right)
+    _check_rows(context, node, left, right)
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
         operation = replace(operation, once=not is_identified(context, node, operation))
@@ -260,14 +263,34 @@ def is_identified(context: Context, node: exp.Expr, source: Project | SetOperati
     return found
 
 
-def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
-    if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation)):
+def _check_rows(context: Context, node: exp.Expr, left: Source, right: Source) -> None:
+    """Refuses a table whose rows are units on both sides, and such a table beside one whose units have ids.
+
+    Claim: each unit has its rows on one side, and is charged to the account of its table.
+    Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
+    Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (disjoint sets of units), for the rows of each table.
+    """
+    scans = (*private_scans(left), *private_scans(right))
+    tables, kinds = {scan.table for scan in scans}, {scan.unit.kind for scan in scans}
+    if UnitKind.ROW not in kinds:
+        return
+    if len(kinds) > 1:
+        context.source.refuse(
+            node,
+            "set_operation",
+            "each row of one of these tables is a privacy unit, and rows of the other belong to units with ids",
+            "aggregate each table: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM b)",
+        )
+    if len(tables) < len(scans):
         context.source.refuse(
             node,
             "set_operation",
             "where each row is a privacy unit, a table is read once in a query",
-            "aggregate each table: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM b)",
+            "aggregate each side: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM a WHERE x > 0)",
         )
+
+
+def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
     left, right = unit_type(operation.left), unit_type(operation.right)
     if left is not right:
         context.source.refuse(

@@ -16,7 +16,8 @@ from dpsql.plan import nodes
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.tables import Elements, Scan, Unit, UnitKind
 from dpsql.policy import fold
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.sql.lower.scalars import is_unnest
+from dpsql.sql.lower.scope import Named, Scope, is_table_function
 
 
 def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
@@ -44,6 +45,19 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     alias, names = scope.alias(node.args.get("alias"), scope.context.fresh(node))
     if not lateral:
         scope.source.take(node, "expressions", "alias", offset=(False, None))
+    if fold(alias) in scope.tables:
+        scope.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
+    whole, column = _repeated(scope, node, listed, outer=outer)
+    called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
+    scope.context.check_name(node, called)
+    if len(names) > 1:
+        scope.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
+    scope.tables[fold(alias)] = Named(whole, {fold(called): column})
+    return True
+
+
+def _repeated(scope: Scope, node: exp.Expr, listed: exp.Expr, *, outer: bool) -> tuple[Scan, Column]:
+    """The scan of a table that reads a row for each element of a list, and the column that holds the element."""
     parts = [str(scope.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
     found = list(lists(scope, parts))
     if len(found) != 1:
@@ -57,8 +71,8 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     scanned = scope.tables[holder].relation
     column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
     _check_unnested(scope, node, holder, scanned, column)
-    if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in scope.tables:
-        scope.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
+    if not isinstance(scanned, Scan) or scanned.contribution is None:
+        raise TypeError("a list is of a table with contribution bounds")
     rows = scanned.contribution.rows * most
     # What was unique in the table is not in rows that are repeated.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
@@ -68,12 +82,87 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     for name, known in scope.tables.items():
         if known.relation is scanned:
             scope.tables[name] = replace(known, relation=whole)
-    called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
-    scope.context.check_name(node, called)
-    if len(names) > 1:
-        scope.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
-    scope.tables[fold(alias)] = Named(whole, {fold(called): column})
-    return True
+    return whole, column
+
+
+def selected_elements(scope: Scope, select: exp.Select) -> str | None:
+    """Brings the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
+
+    Returns the alias of a source to be joined, where constants are unnested.
+
+    Claim: rows, units and their bounds are those of the same UNNEST in FROM.
+    Why: an item is computed for each row that FROM and WHERE leave, and there is a row for each element of its list, none for
+    an empty list or NULL. WHERE does not read elements, so it does not matter which comes first. Windows, which see the
+    rows before, and a second list, which is put beside the first and not against each of its elements, are refused.
+    Source: McSherry 2009, Theorem 5.
+    """
+    items = [*select.expressions, *(getattr(select.args.get("group"), "expressions", None) or ())]
+    found = [node for item in items for node in _unnests(item)]
+    if not found:
+        return None
+    _check_selected(scope, select, found)
+    _, (inner, *others) = scope.source.take(found[0], "this", "expressions")
+    if others:
+        scope.source.refuse(found[0], "unnest", "UNNEST takes one list", "UNNEST(t.list)")
+    if type(inner) is exp.Column:
+        _, column = _repeated(scope, found[0], inner, outer=False)
+        scope.values.update(dict.fromkeys(found, column))
+        return None
+    alias = scope.add(_constants(inner))
+    source = scope.tables[alias]
+    scope.values.update(dict.fromkeys(found, next(iter(source.columns.values()))))
+    scope.tables[alias] = replace(source, columns={})  # * does not mean it
+    return alias
+
+
+def _constants(listed: exp.Expr) -> exp.Expr:
+    """A list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
+    table = exp.Table(this=listed)
+    return table if is_table_function(table) else exp.Unnest(expressions=[listed])
+
+
+def _unnests(node: exp.Expr) -> Iterator[exp.Expr]:
+    """UNNEST within an expression, but not within subqueries of it."""
+    for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
+        if is_unnest(part):
+            yield part
+
+
+def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr]) -> None:
+    """Refuses what UNNEST in SELECT does not mean as UNNEST in FROM does."""
+    different = [node for node in found if node != found[0]]
+    if different:
+        scope.source.refuse(
+            different[0],
+            "unnest",
+            "several lists in one SELECT are put side by side, element by element, which is not supported",
+            "for each pair of their elements: FROM t, UNNEST(t.a) AS u(x), UNNEST(t.b) AS w(y)",
+        )
+    for node in (part for part in found if part.find_ancestor(exp.AggFunc, exp.Select) is not select):
+        if isinstance(node.find_ancestor(exp.AggFunc, exp.Select), exp.AggFunc):
+            scope.source.refuse(
+                node,
+                "unnest",
+                "UNNEST stands in no aggregate",
+                "SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
+            )
+    where = select.args.get("where")
+    for node in () if where is None else _unnests(where):
+        scope.source.refuse(
+            node,
+            "unnest",
+            "WHERE comes before UNNEST in SELECT",
+            "FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
+        )
+    windows = [item.find(exp.Window) for item in select.expressions]
+    for window in (*filter(None, windows), select.args.get("qualify")):
+        if window is not None:
+            scope.source.refuse(
+                window,
+                "unnest",
+                "windows beside UNNEST in SELECT are over the rows before it",
+                "windows over elements: FROM t, UNNEST(t.list) AS u(x); else name the window in a derived table",
+            )
 
 
 def lists(

@@ -11,7 +11,7 @@ from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.plan.tables import Scan
 from dpsql.policy import fold
-from dpsql.sql.lower.elements import elements
+from dpsql.sql.lower.elements import elements, selected_elements
 from dpsql.sql.lower.full_joins import full_join
 from dpsql.sql.lower.joins import Attached, condition, conjuncts, merging
 from dpsql.sql.lower.scope import Matched, Scope
@@ -20,7 +20,13 @@ _MATCHING = ("SEMI", "ANTI")
 
 
 def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
-    """Brings the sources of FROM and JOIN into scope."""
+    """Brings the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
+    items = _sources(scope, select)
+    alias = selected_elements(scope, select)
+    return items if alias is None else [*items, Attached(alias, JoinKind.INNER, (), select)]
+
+
+def _sources(scope: Scope, select: exp.Select) -> list[Attached]:
     origin = select.args.get("from_")
     if origin is None:
         return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]

@@ -121,7 +121,6 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
     "nvl": ("DuckDB has no function of this name", "write COALESCE(x, y)"),
     "iif": ("DuckDB has no function of this name", "write IF(p, x, y)"),
     "width_bucket": ("DuckDB has no function of this name", "write FLOOR((x - low) / width) + 1"),
-    "unnest": ("it makes rows, which stand in FROM", "write FROM UNNEST([1, 2]) AS t(x)"),
     "initcap": ("DuckDB has no function of this name", "write UPPER(LEFT(s, 1)) || SUBSTRING(s, 2)"),
     "md5": ("a hash tells nothing that its text does not", "use the text itself"),
     "hash": ("a hash tells nothing that its value does not", "use the value itself"),

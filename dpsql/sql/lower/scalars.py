@@ -111,6 +111,11 @@ class Scalars:
         unknown(self.source, node, self.source.called(node).lower())
 
 
+def is_unnest(node: exp.Expr) -> bool:
+    """Whether a node is UNNEST in an expression."""
+    return type(node) is exp.Anonymous and fold(str(node.this)) == "unnest" and bool(node.expressions)
+
+
 def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
     for value in values:
         if isinstance(value, list):

@@ -21,7 +21,7 @@ from dpsql.policy import fold, table_parts
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.public_groups import PublicGroups
-from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
@@ -191,7 +191,7 @@ class Scope:
     waiting: list[Any] | None = None
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
     values: dict[exp.Expr, Expr] = field(default_factory=dict)
-    """What these subqueries are, so that each is joined once."""
+    """What these subqueries are, so that each is joined once; of UNNEST in SELECT the element."""
     matched: list[Matched] = field(default_factory=list)
     """The sources of SEMI JOIN and ANTI JOIN."""
     marks: dict[object, Expr] = field(default_factory=dict)
@@ -214,6 +214,8 @@ class Scope:
             return self._end(node)
         if type(node) is exp.Subquery:
             return self.scalar(node)
+        if is_unnest(node):
+            return self.values.get(node)
         if type(node) is exp.Dot and type(node.expression) is exp.Identifier:
             return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
@@ -516,7 +518,7 @@ class Scope:
                 node,
                 "column",
                 f"{name} is a list, whose elements are read as rows",
-                f"FROM t, UNNEST(t.{name}) AS u(x)",
+                f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = [column.name for named in tables for column in named.columns.values()]
         close = difflib.get_close_matches(name, known, 1)
