@@ -9,15 +9,13 @@ import getpass
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 from dpsql import errors
-from dpsql.cursor import Cursor
+from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
@@ -27,8 +25,7 @@ from dpsql.result import Result
 from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
+    from dpsql.engine.description import Description
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.pipeline import Engine
@@ -205,23 +202,12 @@ def _alone(
     return one_at_a_time
 
 
-class Connection:
+class Connection(BaseConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
     none. They had better have connections of their own (`threadsafety` is 1).
     """
-
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
 
     def __init__(
         self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb", *, replay: bool = True
@@ -233,7 +219,6 @@ class Connection:
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
-        self._thread: ThreadPoolExecutor | None = None
 
     @property
     def engine(self) -> Engine:
@@ -242,14 +227,9 @@ class Connection:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._asking
 
-    def cursor(self) -> Cursor:
-        """A new cursor."""
+    def require_open(self) -> None:
+        """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
-        return Cursor(self)
-
-    def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
-        """A new cursor with the result of a query; the arguments are those of `query`."""
-        return Cursor(self, self.query(sql, parameters, **options))
 
     @_alone
     def query(
@@ -305,21 +285,6 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.
-
-        A connection's queries are answered one after the other. A task that is cancelled before its query begins is not
-        charged; one that has begun ends, and what it was charged for is answered again, free.
-        """
-        import asyncio
-        from concurrent.futures import ThreadPoolExecutor
-
-        self.engine  # noqa: B018  (refuses a closed connection)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "dpsql query")
-        asked = partial(self.query, sql, parameters, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
-
     @_alone
     def combine(
         self,
@@ -367,29 +332,6 @@ class Connection:
 
         return Explanation.of(self.engine, prepared)
 
-    @overload
-    def budget(self) -> dict[str, BudgetState]: ...
-
-    @overload
-    def budget(
-        self, plan: str | Sequence[str], *, epsilon: Amount | None = None, dialect: str | None = None
-    ) -> Forecast: ...
-
-    def budget(
-        self,
-        plan: str | Sequence[str] | None = None,
-        *,
-        epsilon: Amount | None = None,
-        dialect: str | None = None,
-    ) -> dict[str, BudgetState] | Forecast:
-        """Where the budget of each private table stands, and, as "<table> for <analyst>", what its analyst may spend.
-
-        With a `plan` it says what the plan's queries would cost; `epsilon` is the loss of those that say none
-        themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
-        refused.
-        """
-        return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
-
     @_alone
     def _budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
@@ -416,6 +358,12 @@ class Connection:
             for part in prepared:
                 self.engine.require_bound(part)
             return Forecast.of(self.engine, prepared)
+
+    def describe(self) -> Description:
+        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        from dpsql.engine.description import Description
+
+        return Description.of(self.engine.policy, self.engine.catalog)
 
     @_alone
     def reserve(
@@ -493,23 +441,6 @@ class Connection:
             replay=self._replay,
         )
 
-    def commit(self) -> None:
-        """Does nothing: a charge is durable before its answer is seen."""
-        self.engine  # noqa: B018
-
-    def rollback(self) -> None:
-        """Does nothing: an answer that was seen stays charged."""
-        self.engine  # noqa: B018
-
-    def close(self) -> None:
-        """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file.
-
-        A shared ledger stays open. Queries of `aquery` that have begun are waited for, others are cancelled.
-        """
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
-        self._close()
-
     @_alone
     def _close(self) -> None:
         if not self._closed:
@@ -522,16 +453,8 @@ class Connection:
                 if not self._shares_ledger:
                     self._engine.ledger.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
-        self.engine  # noqa: B018  (refuses a closed connection)
+        self.require_open()
         return Query.of(
             sql,
             parameters,

@@ -1,0 +1,1 @@
+"""A connection to a server over HTTP."""
