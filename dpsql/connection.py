@@ -6,17 +6,19 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from dpsql import errors
 from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.remote.address import is_address
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetState, Head
     from dpsql.policy import Policy
+    from dpsql.remote.connection import RemoteConnection
 
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
 
 
+@overload
 def connect(
     database: Any = None,
     *,
@@ -53,7 +57,38 @@ def connect(
     reserve: Amount | None = None,
     temp_directory: str | Path | None = None,
     temp_limit: str | None = None,
-) -> Connection:
+) -> Connection: ...
+
+
+@overload
+def connect(
+    database: str,
+    *,
+    token: str | None = None,
+    tls_ca: str | Path | None = None,
+    epsilon: Amount | None = None,
+    dialect: str = "duckdb",
+    replay: bool = True,
+) -> RemoteConnection: ...
+
+
+def connect(
+    database: Any = None,
+    *,
+    policy: Any = None,
+    ledger: str | Path | SharedLedger | None = None,
+    analyst: str | None = None,
+    epsilon: Amount | None = None,
+    anchor: Head | str | Path | None = None,
+    ledger_key: bytes | str | Path | None = None,
+    dialect: str = "duckdb",
+    replay: bool = True,
+    reserve: Amount | None = None,
+    temp_directory: str | Path | None = None,
+    temp_limit: str | None = None,
+    token: str | None = None,
+    tls_ca: str | Path | None = None,
+) -> Connection | RemoteConnection:
     """Opens private data for questions.
 
     `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
@@ -72,11 +107,31 @@ def connect(
     space. Without it nothing is written to disk, and a query that needs more memory than four fifths of the machine's
     fails.
 
+    `database` may be the address of a server, as "https://dp.example.org:8439": then `token` says who asks, by default
+    what the environment's DPSQL_TOKEN holds, `tls_ca` is a file with the authorities that the server's certificate is
+    held against, in place of the system's, and what belongs to the owner (policy, ledger, data) is the server's.
+
     A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
     it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
     ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
     anchor knows (`ledger_rolled_back`).
     """
+    if is_address(database):
+        owners = (policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
+        return _remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
+    if policy is None:
+        raise ProgrammingError(
+            "no policy given: nothing is known of what may be asked",
+            code="policy_missing",
+            hint='connect(…, policy="name.yaml")',
+        )
+    if token is not None or tls_ca is not None:
+        raise ProgrammingError(
+            "a token is for a server, and the database is in this process",
+            code="argument",
+            hint='connect("https://host:8439", token=…)',
+        )
+
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine.budgets import budgets
     from dpsql.engine.identity import identity
@@ -137,6 +192,27 @@ def connect(
             con.close()
             raise
     return con
+
+
+def _remote(
+    url: str,
+    token: str | None,
+    tls_ca: str | Path | None,
+    defaults: tuple[Amount | None, str, bool],
+    owners: tuple[Any, ...],
+) -> RemoteConnection:
+    from dpsql.remote.connection import RemoteConnection
+
+    if any(given is not None for given in owners):
+        raise ProgrammingError(
+            "policy, ledger, analyst and reservations are the server's: its token says who asks",
+            code="argument",
+            hint="connect(url, token=…, epsilon=…, dialect=…, replay=…, tls_ca=…)",
+        )
+    found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
+    epsilon, dialect, replay = defaults
+    loss = None if epsilon is None else amount(epsilon)
+    return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
 def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:

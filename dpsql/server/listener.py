@@ -64,6 +64,7 @@ class Listener:
         """Listens, and returns the ports. Raises ProgrammingError where passwords would cross a network unencrypted."""
         require_private(host, tls=self.tls is not None, in_the_clear=in_the_clear)
         loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._logins, lambda: self.service.catalogue)  # before anybody asks for it
         try:
             self._server = await loop.create_server(partial(Client, self), host, port, backlog=1_000)
         except OSError as error:

@@ -167,8 +167,17 @@ class Service:
         self.connections = Connections(self._open, self.limits.workers * 4)
         # The policy is held against the database, and the ledger against both, before anybody is let in.
         with self.connections.of(names[0]) as first:
-            self.policy = first.engine.policy
-            self.catalogue = Catalogue(self.policy, first.engine.catalog, self.limits.catalogue_seconds)
+            self.policy, self._catalog = first.engine.policy, first.engine.catalog
+        self._catalogue: Catalogue | None = None
+        self._making = threading.Lock()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue twin, made once, for the door whose clients look around in it."""
+        with self._making:
+            if self._catalogue is None:
+                self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
+            return self._catalogue
 
     def _open(self, analyst: str) -> Connection:
         try:
@@ -190,7 +199,8 @@ class Service:
         """Waits for statements that still run, and closes the engine connections and the ledger."""
         self.workers.shutdown(wait=True)
         self.connections.close()
-        self.catalogue.close()
+        if self._catalogue is not None:
+            self._catalogue.close()
         self._ledger.close()
 
 

@@ -51,7 +51,7 @@ _PRICE = {
     "required": ["queries"],
     "additionalProperties": False,
     "properties": {
-        "queries": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100},
+        "queries": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
         "epsilon": _number("The loss of queries that state none."),
         "dialect": _text("The SQL of the queries."),
     },

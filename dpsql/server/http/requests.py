@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +18,7 @@ from dpsql.request.query import QueryOptions
 from dpsql.server.http.statuses import wrong_body
 from dpsql.wire.cells import read_parameters
 
+_FRACTION = re.compile(r"\d{1,600}/[1-9]\d{0,599}", re.ASCII)
 MOST_CHARACTERS = 1_000_000
 """Characters of a query's text, as at the other door."""
 MOST_BYTES = 2_000_000
@@ -171,12 +174,12 @@ def price_request(data: Any) -> PriceRequest:
     queries = fields.get("queries")
     if (
         not isinstance(queries, list)
-        or not 0 < len(queries) <= MOST_QUERIES
+        or len(queries) > MOST_QUERIES
         or not all(isinstance(each, str) for each in queries)
         or sum(map(len, queries)) > MOST_CHARACTERS
     ):
         raise wrong_body(
-            f"has no list `queries` of 1 to {MOST_QUERIES} texts, of {MOST_CHARACTERS:,} characters together"
+            f"has no list `queries` of at most {MOST_QUERIES} texts, of {MOST_CHARACTERS:,} characters together"
         )
     return PriceRequest(tuple(queries), _amount(fields, "epsilon"), _of(fields, "dialect", str))
 
@@ -208,8 +211,10 @@ def _options(fields: Mapping[str, Any]) -> QueryOptions:
 
 
 def _amount(fields: Mapping[str, Any], name: str) -> Any:
-    """A number, or the text of one, which is read exactly."""
+    """A number, or the text of one, which is read exactly: a decimal, or a fraction as "1/3"."""
     value = fields.get(name)
+    if isinstance(value, str) and _FRACTION.fullmatch(value):
+        return Fraction(value)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, str))):
         raise wrong_body(f"has a value of `{name}` that is no number", f'"{name}": 0.1, or "{name}": "0.1"')
     return value
