@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import threading
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ from api.test_pep249 import (  # noqa: F401
 )
 
 import dpsql
+from dpsql.cli import main
 from dpsql.policy import load
 from dpsql.remote.address import Address
 from dpsql.remote.connection import RemoteConnection
@@ -197,6 +199,36 @@ def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
     with pytest.raises(ConnectionResetError):
         con.query(sql, epsilon=0.1, replay=False)
     assert asked == ["/v1/query"]
+
+
+def test_the_commands_take_an_address(
+    con: RemoteConnection, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the token in the environment, never in the address."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([arguments[0], str(con.address), *arguments[1:]])
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out + shown.err
+
+    monkeypatch.setenv("DPSQL_TOKEN", con._transport._token)
+    code, told = run("query", "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan", "-e", "0.5")
+    assert code == 0
+    assert "±95%" in told
+    assert "charged to visits" in told
+    assert "Price" in run("explain", "SELECT COUNT(*) FROM visits", "-e", "0.5")[1]
+    assert "no privacy loss given" in run("explain", "SELECT COUNT(*) FROM visits")[1]
+    assert run("query", "SELECT COUNT(csot) FROM visits", "-e", "0.5")[0] == 3
+    assert "visits" in run("budget")[1]
+    assert run("query", "SELECT 1", "--policy", "hie.yaml")[0] == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("\\d visits\nSELECT COUNT(*) AS n FROM visits;\n"))
+    code, told = run("shell", "-e", "0.25")
+    assert code == 0
+    assert "[0, 1000]" in told
+    assert "charged to visits" in told
+    monkeypatch.delenv("DPSQL_TOKEN")
+    assert "DPSQL_TOKEN" in run("budget")[1]
 
 
 @pytest.mark.parametrize(
