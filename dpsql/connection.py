@@ -6,19 +6,19 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from dpsql import errors
-from dpsql.cursor import Cursor
+from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.remote.address import is_address
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
@@ -27,8 +27,7 @@ from dpsql.result import Result
 from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
+    from dpsql.engine.description import Description
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.pipeline import Engine
@@ -36,12 +35,14 @@ if TYPE_CHECKING:
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetState, Head
     from dpsql.policy import Policy
+    from dpsql.remote.connection import RemoteConnection
 
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
 
 
+@overload
 def connect(
     database: Any = None,
     *,
@@ -56,7 +57,38 @@ def connect(
     reserve: Amount | None = None,
     temp_directory: str | Path | None = None,
     temp_limit: str | None = None,
-) -> Connection:
+) -> Connection: ...
+
+
+@overload
+def connect(
+    database: str,
+    *,
+    token: str | None = None,
+    tls_ca: str | Path | None = None,
+    epsilon: Amount | None = None,
+    dialect: str = "duckdb",
+    replay: bool = True,
+) -> RemoteConnection: ...
+
+
+def connect(
+    database: Any = None,
+    *,
+    policy: Any = None,
+    ledger: str | Path | SharedLedger | None = None,
+    analyst: str | None = None,
+    epsilon: Amount | None = None,
+    anchor: Head | str | Path | None = None,
+    ledger_key: bytes | str | Path | None = None,
+    dialect: str = "duckdb",
+    replay: bool = True,
+    reserve: Amount | None = None,
+    temp_directory: str | Path | None = None,
+    temp_limit: str | None = None,
+    token: str | None = None,
+    tls_ca: str | Path | None = None,
+) -> Connection | RemoteConnection:
     """Opens private data for questions.
 
     `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
@@ -75,11 +107,31 @@ def connect(
     space. Without it nothing is written to disk, and a query that needs more memory than four fifths of the machine's
     fails.
 
+    `database` may be the address of a server, as "https://dp.example.org:8439": then `token` says who asks, by default
+    what the environment's DPSQL_TOKEN holds, `tls_ca` is a file with the authorities that the server's certificate is
+    held against, in place of the system's, and what belongs to the owner (policy, ledger, data) is the server's.
+
     A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
     it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
     ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
     anchor knows (`ledger_rolled_back`).
     """
+    if is_address(database):
+        owners = (policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
+        return _remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
+    if policy is None:
+        raise ProgrammingError(
+            "no policy given: nothing is known of what may be asked",
+            code="policy_missing",
+            hint='connect(…, policy="name.yaml")',
+        )
+    if token is not None or tls_ca is not None:
+        raise ProgrammingError(
+            "a token is for a server, and the database is in this process",
+            code="argument",
+            hint='connect("https://host:8439", token=…)',
+        )
+
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine.budgets import budgets
     from dpsql.engine.identity import identity
@@ -140,6 +192,27 @@ def connect(
             con.close()
             raise
     return con
+
+
+def _remote(
+    url: str,
+    token: str | None,
+    tls_ca: str | Path | None,
+    defaults: tuple[Amount | None, str, bool],
+    owners: tuple[Any, ...],
+) -> RemoteConnection:
+    from dpsql.remote.connection import RemoteConnection
+
+    if any(given is not None for given in owners):
+        raise ProgrammingError(
+            "policy, ledger, analyst and reservations are the server's: its token says who asks",
+            code="argument",
+            hint="connect(url, token=…, epsilon=…, dialect=…, replay=…, tls_ca=…)",
+        )
+    found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
+    epsilon, dialect, replay = defaults
+    loss = None if epsilon is None else amount(epsilon)
+    return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
 def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:
@@ -205,23 +278,12 @@ def _alone(
     return one_at_a_time
 
 
-class Connection:
+class Connection(BaseConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
     none. They had better have connections of their own (`threadsafety` is 1).
     """
-
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
 
     def __init__(
         self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb", *, replay: bool = True
@@ -233,7 +295,6 @@ class Connection:
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
-        self._thread: ThreadPoolExecutor | None = None
 
     @property
     def engine(self) -> Engine:
@@ -242,14 +303,9 @@ class Connection:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._asking
 
-    def cursor(self) -> Cursor:
-        """A new cursor."""
+    def require_open(self) -> None:
+        """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
-        return Cursor(self)
-
-    def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
-        """A new cursor with the result of a query; the arguments are those of `query`."""
-        return Cursor(self, self.query(sql, parameters, **options))
 
     @_alone
     def query(
@@ -305,21 +361,6 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.
-
-        A connection's queries are answered one after the other. A task that is cancelled before its query begins is not
-        charged; one that has begun ends, and what it was charged for is answered again, free.
-        """
-        import asyncio
-        from concurrent.futures import ThreadPoolExecutor
-
-        self.engine  # noqa: B018  (refuses a closed connection)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "dpsql query")
-        asked = partial(self.query, sql, parameters, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
-
     @_alone
     def combine(
         self,
@@ -367,29 +408,6 @@ class Connection:
 
         return Explanation.of(self.engine, prepared)
 
-    @overload
-    def budget(self) -> dict[str, BudgetState]: ...
-
-    @overload
-    def budget(
-        self, plan: str | Sequence[str], *, epsilon: Amount | None = None, dialect: str | None = None
-    ) -> Forecast: ...
-
-    def budget(
-        self,
-        plan: str | Sequence[str] | None = None,
-        *,
-        epsilon: Amount | None = None,
-        dialect: str | None = None,
-    ) -> dict[str, BudgetState] | Forecast:
-        """Where the budget of each private table stands, and, as "<table> for <analyst>", what its analyst may spend.
-
-        With a `plan` it says what the plan's queries would cost; `epsilon` is the loss of those that say none
-        themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
-        refused.
-        """
-        return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
-
     @_alone
     def _budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
@@ -416,6 +434,12 @@ class Connection:
             for part in prepared:
                 self.engine.require_bound(part)
             return Forecast.of(self.engine, prepared)
+
+    def describe(self) -> Description:
+        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        from dpsql.engine.description import Description
+
+        return Description.of(self.engine.policy, self.engine.catalog)
 
     @_alone
     def reserve(
@@ -493,23 +517,6 @@ class Connection:
             replay=self._replay,
         )
 
-    def commit(self) -> None:
-        """Does nothing: a charge is durable before its answer is seen."""
-        self.engine  # noqa: B018
-
-    def rollback(self) -> None:
-        """Does nothing: an answer that was seen stays charged."""
-        self.engine  # noqa: B018
-
-    def close(self) -> None:
-        """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file.
-
-        A shared ledger stays open. Queries of `aquery` that have begun are waited for, others are cancelled.
-        """
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
-        self._close()
-
     @_alone
     def _close(self) -> None:
         if not self._closed:
@@ -522,16 +529,8 @@ class Connection:
                 if not self._shares_ledger:
                     self._engine.ledger.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
-        self.engine  # noqa: B018  (refuses a closed connection)
+        self.require_open()
         return Query.of(
             sql,
             parameters,

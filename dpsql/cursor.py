@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 class QueryConnection(Protocol):
     """The methods of a connection that a cursor calls."""
 
-    @property
-    def engine(self) -> Any:
-        """The engine; InterfaceError once the connection is closed."""
+    def require_open(self) -> None:
+        """Raises InterfaceError once the connection is closed."""
         ...
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
@@ -143,7 +142,7 @@ class Cursor:
     def _open(self) -> None:
         if self._closed:
             raise InterfaceError("the cursor is closed")
-        self.connection.engine  # noqa: B018  (refuses a closed connection)
+        self.connection.require_open()
 
 
 class TypeObject:

@@ -45,10 +45,12 @@ class Error(Exception):
     """Root of all dpsql errors.
 
     `code` is stable and meant for programs, `hint` says what to do instead, `position` is the place
-    in the SQL text or policy file, and `text` that text, so that `str(error)` can draw a caret.
+    in the SQL text or policy file, and `text` that text, so that `str(error)` can draw a caret. `charged` says whether the
+    query that failed was charged; it is None where that is not known, as of a server that did not answer.
     """
 
     code = "error"
+    charged: bool | None = False
 
     def __init__(
         self,

@@ -129,6 +129,16 @@ class Result:
         """For each row, which part of a UNION ALL of releases it comes from; empty where rows have no one origin."""
         return self._branches
 
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """For each column, whether its cells have intervals; empty where none can have any."""
+        return self._bounded
+
+    @property
+    def counts(self) -> tuple[bool, ...]:
+        """For each column, whether it is a noisy count; empty where none can be."""
+        return self._counts
+
     def with_ends(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
         found = self.intervals(confidence)

@@ -12,6 +12,7 @@ import typer
 
 from dpsql.cli.options import LedgerFile, LedgerKey
 from dpsql.errors import ProgrammingError
+from dpsql.remote.address import is_address
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 Rules = Annotated[Path | None, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
 Policies = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
-        metavar="[POLICY]...", help="Policies, each with the ledger beside it.", show_default=False
+        metavar="[POLICY|URL]...",
+        help="Policies, each with the ledger beside it; or addresses of servers, for which DPSQL_TOKEN holds the token.",
+        show_default=False,
     ),
 ]
 Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
@@ -40,7 +43,7 @@ def budget(
 
     Of several policies each stands under its name, with the ledger beside it.
     """
-    named = [*(policies or []), *([] if policy is None else [policy])]
+    named = [*(policies or []), *([] if policy is None else [str(policy)])]
     if not named:
         raise ProgrammingError("no policy given", code="argument", hint="dpsql budget hie.yaml")
     if len(named) > 1 and ledger is not None:
@@ -49,8 +52,22 @@ def budget(
         )
     for place, each in enumerate(named):
         if len(named) > 1:
-            print("\n" * bool(place) + str(each))
-        _show(each, ledger or str(each.with_suffix(".ledger")), entries, ledger_key)
+            print("\n" * bool(place) + each)
+        if is_address(each):
+            _ask(each, entries)
+        else:
+            _show(Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key)
+
+
+def _ask(address: str, entries: int) -> None:
+    import dpsql
+    from dpsql.shell.costs import budget_table
+    from dpsql.shell.view import View
+
+    if entries:
+        raise ProgrammingError("--entries reads a ledger, which is the server's", code="argument")
+    with dpsql.connect(address) as connection:
+        print(View.of(sys.stdout).show(budget_table(connection.budget().values())))
 
 
 def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> None:

@@ -6,7 +6,6 @@ from dpsql.cli.options import (
     Analyst,
     AnchorFile,
     Confidence,
-    Database,
     Delta,
     Dialect,
     Epsilon,
@@ -15,18 +14,19 @@ from dpsql.cli.options import (
     LedgerKey,
     MaxGroups,
     PolicyFile,
+    Source,
     Sql,
     TargetError,
-    default_epsilon,
+    asked_of,
+    default_of,
     needed,
-    opened,
-    policy_of,
     text_of,
 )
+from dpsql.remote.address import is_address
 
 
 def explain(
-    database: Database,
+    database: Source,
     sql: Sql,
     *,
     policy: PolicyFile = None,
@@ -47,12 +47,10 @@ def explain(
     With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
     is read.
     """
-    from dpsql.policy import load
-
     text = text_of(sql)
-    default = default_epsilon(load(policy_of(database, policy)))
-    needed(epsilon, target_error, text, dialect, default)
-    with opened(
+    default = default_of(database, policy)
+    needed(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with asked_of(
         database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
     ) as connection:
         explanation = connection.explain(

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dpsql.errors import LossError, ProgrammingError
+from dpsql.remote.address import is_address
 from dpsql.request.loss import amount
 from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 if TYPE_CHECKING:
+    from dpsql.base_connection import BaseConnection
     from dpsql.connection import Connection
     from dpsql.policy import Policy
 
@@ -54,6 +56,15 @@ Database = Annotated[
     Path,
     typer.Argument(
         help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; or a policy that says where they are.",
+        show_default=False,
+    ),
+]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATABASE|URL",
+        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; a policy that says where they are; "
+        "or the address of a server, as https://host:8439, for which DPSQL_TOKEN holds the token.",
         show_default=False,
     ),
 ]
@@ -227,6 +238,56 @@ def opened(
     return connection
 
 
+def asked_of(
+    source: str,
+    policy: Path | None,
+    ledger: str | None,
+    analyst: str | None,
+    ledger_key: Path | None,
+    *,
+    anchor: Path | None = None,
+    fresh: bool = False,
+    reserve: Fraction | None = None,
+    default: Fraction | None = None,
+) -> BaseConnection:
+    """A connection to what is named, as `opened`; to a server with the token of DPSQL_TOKEN.
+
+    What belongs to the owner is refused beside a server's address.
+    """
+    import dpsql
+
+    if not is_address(source):
+        return opened(
+            Path(source),
+            policy,
+            ledger,
+            analyst,
+            ledger_key,
+            anchor=anchor,
+            fresh=fresh,
+            reserve=reserve,
+            default=default,
+        )
+    # Variables of the environment that name an owner's files are for databases.
+    ours = {"--policy": policy, "--analyst": analyst, "--anchor": anchor, "--reserve": reserve}
+    for name, given in ours.items():
+        if given is not None:
+            raise ProgrammingError(
+                f"{name} is the server's: its token says who asks", code="argument", hint=f"leave out {name}"
+            )
+    return dpsql.connect(source, epsilon=default, replay=not fresh)
+
+
+def default_of(source: str, policy: Path | None) -> Fraction | None:
+    """The loss of a query for which nothing else says it, as `default_epsilon`; a server has its own beside DPSQL_EPSILON."""
+    from dpsql.policy import load
+
+    if is_address(source):
+        found = os.environ.get("DPSQL_EPSILON")
+        return amount(found, "DPSQL_EPSILON") if found else None
+    return default_epsilon(load(policy_of(Path(source), policy)))
+
+
 def default_epsilon(rules: Policy) -> Fraction | None:
     """The loss of a query for which nothing else says it: what DPSQL_EPSILON says, else the policy.
 
@@ -242,10 +303,12 @@ def needed(
     sql: str,
     dialect: str,
     default: Fraction | None = None,
+    *,
+    server: bool = False,
 ) -> Fraction | None:
     """The loss that the option gives, or the query itself, or the default; None for an accuracy.
 
-    Raises ProgrammingError if there is none.
+    Raises ProgrammingError if there is none, unless a `server` may have one.
     """
     from dpsql.sql.read.parse import stated
 
@@ -254,6 +317,8 @@ def needed(
         for loss in (epsilon, said.epsilon, default):
             if loss is not None:
                 return loss
+        if server:
+            return None
         raise ProgrammingError(
             "no privacy loss given: pass --epsilon",
             code="epsilon_missing",

@@ -8,7 +8,6 @@ from dpsql.cli.options import (
     Analyst,
     AnchorFile,
     Confidence,
-    Database,
     Delta,
     Dialect,
     Epsilon,
@@ -17,20 +16,21 @@ from dpsql.cli.options import (
     LedgerKey,
     MaxGroups,
     PolicyFile,
+    Source,
     Sql,
     TargetError,
-    default_epsilon,
+    asked_of,
+    default_of,
     needed,
-    opened,
-    policy_of,
     text_of,
 )
 from dpsql.cli.outputs import Output, Style, StyleOption, deliver, style_of
+from dpsql.remote.address import is_address
 from dpsql.request.query import QueryOptions
 
 
 def query(
-    database: Database,
+    database: Source,
     sql: Sql,
     *,
     policy: PolicyFile = None,
@@ -53,15 +53,14 @@ def query(
     The answer goes to standard output, or into a file, with the 95% interval of each noisy value. What it cost follows
     a table; for the other formats it goes to standard error.
     """
-    from dpsql.policy import load
     from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
     text, form = text_of(sql), style_of(style, output)
-    default = default_epsilon(load(policy_of(database, policy)))
-    loss = needed(epsilon, target_error, text, dialect, default)
-    with opened(
+    default = default_of(database, policy)
+    loss = needed(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with asked_of(
         database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
     ) as connection:
         terms: QueryOptions = {

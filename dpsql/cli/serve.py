@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpsql.cli.options import AnchorFile, LedgerFile, LedgerKey
 from dpsql.cli.options import _epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
+
+if TYPE_CHECKING:
+    from dpsql.server.http.door import Door
 
 PolicyArgument = Annotated[
     Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
@@ -23,6 +26,7 @@ DatabaseFile = Annotated[
 ]
 Host = Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need TLS.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port of the PostgreSQL protocol.")]
+HttpPort = Annotated[int, typer.Option(min=0, max=65535, help="The port of the HTTP API.")]
 Certificate = Annotated[
     Path | None,
     typer.Option("--tls-certificate", help="The server's certificate chain, in PEM.", show_default=False),
@@ -68,6 +72,7 @@ def serve(
     users: Store = USERS,
     host: Host = "localhost",
     port: Port = 5439,
+    http_port: HttpPort = 8439,
     tls_certificate: Certificate = None,
     tls_key: CertificateKey = None,
     in_the_clear: InTheClear = False,
@@ -76,15 +81,18 @@ def serve(
     workers: Workers = 8,
     running: Running = 4,
 ) -> None:
-    """Answer analysts who log in with a client of PostgreSQL, as psql or SQLAlchemy, until SIGTERM or Ctrl-C.
+    """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
 
-    `dpsql users` says who they are; a user's name is that of the analyst whose budget is charged.
+    `dpsql users` says who they are, and makes passwords and tokens; a user's name is that of the analyst whose budget is
+    charged. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
     """
     import asyncio
 
-    from dpsql.server.listener import Listener, is_local, log, tls_context
-    from dpsql.server.listener import serve as served
+    from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, summary
+    from dpsql.server.serving import Opened
+    from dpsql.server.serving import serve as served
+    from dpsql.server.sockets import is_local, log, tls_context
     from dpsql.server.users import UserStore
 
     tls = None if tls_certificate is None else tls_context(tls_certificate, tls_key)
@@ -99,18 +107,40 @@ def serve(
         epsilon=None if epsilon is None else str(epsilon),
         limits=Limits(workers=workers, running=running, connections=connections),
     )
+    door_of = _http_door()
 
-    def ready(ports: list[int]) -> None:
-        print(
-            f"{summary(service)}\nlistening on {host}:{', '.join(map(str, ports))}; Ctrl-C stops", flush=True
-        )
+    def ready(ports: list[list[int]]) -> None:
+        print(summary(service))
+        for what, found in zip(("PostgreSQL", "HTTP"), ports, strict=False):
+            print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
+        if door_of is None:
+            print(_NO_HTTP)
+        print("Ctrl-C stops", flush=True)
 
     async def run() -> None:
         listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
-        await served(listener, host, port, in_the_clear=in_the_clear, ready=ready)
+        doors = [Opened(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
+        if door_of is not None:
+            door = door_of(service, tls=tls, log=log)
+            doors.append(Opened(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
+        await served(doors, ready)
 
     try:
         asyncio.run(run())
     finally:
         service.close()
         store.close()
+
+
+_NO_HTTP = "HTTP: not served, as starlette or uvicorn is not installed: pip install 'dpsql[server]'"
+
+
+def _http_door() -> type[Door] | None:
+    """The HTTP API, None where what it needs is not installed."""
+    try:
+        from dpsql.server.http.door import Door
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("starlette", "uvicorn", "h11", "anyio"):
+            return None
+        raise
+    return Door

@@ -12,7 +12,6 @@ from dpsql.cli.options import (
     Analyst,
     AnchorFile,
     Confidence,
-    Database,
     Delta,
     Dialect,
     Epsilon,
@@ -22,19 +21,21 @@ from dpsql.cli.options import (
     MaxGroups,
     PolicyFile,
     Reserve,
+    Source,
     TargetError,
-    default_epsilon,
-    opened,
+    asked_of,
+    default_of,
     policy_of,
     target_of,
 )
+from dpsql.remote.address import is_address
 
 if TYPE_CHECKING:
     from dpsql.shell.state import State
 
 
 def shell(
-    database: Database,
+    database: Source,
     *,
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
@@ -54,7 +55,6 @@ def shell(
 
     Statements end in a semicolon. From a pipe they are answered one by one, without a prompt.
     """
-    from dpsql.policy import load
     from dpsql.shell.prompt import follow, history_file, interact
     from dpsql.shell.session import Session
     from dpsql.shell.state import State
@@ -63,8 +63,8 @@ def shell(
 
     require(dialect)
     target = target_of(epsilon, target_error, confidence)
-    default = default_epsilon(load(policy_of(database, policy)))
-    with opened(
+    default = default_of(database, policy)
+    with asked_of(
         database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, reserve=reserve
     ) as connection:
         loss = default if epsilon is None and target is None else epsilon
@@ -72,23 +72,27 @@ def shell(
             connection, View.of(sys.stdout), loss, delta, max_groups, dialect=dialect, target=target
         )
         if sys.stdin.isatty() and sys.stdout.isatty():
-            print(_banner(state, database, policy_of(database, policy)))
+            print(_banner(state, _what(database, policy)))
             interact(Session(state), history=history_file())
         elif not follow(Session(state), sys.stdin, _flushed, _complain):
             raise typer.Exit(1)
 
 
-def _banner(state: State, database: Path, policy: Path) -> str:
+def _what(database: str, policy: Path | None) -> str:
+    return database if is_address(database) else f"{database} under {policy_of(Path(database), policy)}"
+
+
+def _banner(state: State, what: str) -> str:
     import dpsql
 
-    unit = state.connection.engine.policy.privacy_unit
+    unit = state.connection.describe().privacy_unit
     loss = "\\epsilon 0.1 sets the privacy loss of a query"
     if state.epsilon is not None:
         loss = f"each query is charged ε {float(state.epsilon):g}"
     elif state.target is not None:
         loss = f"each query is asked for with {state.target}"
     return (
-        f"dpsql {dpsql.__version__}: {database} under {policy}, which protects each {unit}\n"
+        f"dpsql {dpsql.__version__}: {what}, which protects each {unit}\n"
         f"{loss}; \\? lists the commands, \\q leaves"
     )
 

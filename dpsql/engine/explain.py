@@ -17,6 +17,7 @@ from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
+from dpsql.explained import ExplainedQuery
 from dpsql.ledger import Quote
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -44,33 +45,23 @@ from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.request.target import CONFIDENCE
-from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What EXPLAIN prints; `prepared` holds the same as data, and `notices` what of the statement needs attention."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation(ExplainedQuery):
+    """What EXPLAIN prints; `prepared` holds the same as data."""
 
     prepared: PreparedQuery
-    lines: tuple[str, ...]
-    receipt: Receipt
-    notices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
-        receipt = replace(engine.receipt(prepared, ()), explained=True)
-        return cls(prepared, tuple(_lines(engine, prepared)), receipt, notices.of_statement(prepared.outer))
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def result(self) -> Result:
-        """The explanation as a result of one text column."""
-        rows = tuple((line,) for line in self.lines)
-        return Result(
-            ("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None
+        return cls(
+            prepared=prepared,
+            lines=tuple(_lines(engine, prepared)),
+            receipt=replace(engine.receipt(prepared, ()), explained=True),
+            notices=notices.of_statement(prepared.outer),
         )
 
 

@@ -6,8 +6,8 @@ All but the charge, the engine's run and the draws are pure functions over froze
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -224,26 +224,29 @@ class Engine:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.outer_sql)
             entries = self._charge(prepared)
-            parts, tables, values = self._released(above, prepared, entries)
-            self._keep(parts, tables, values, entries)
-            consistent_tables = above.load_consistent(prepared, tables)
-            rows, types = above.rows(prepared, values)
-        receipt = self.receipt(prepared, entries, [table.plan for table in tables])
-        return self._result(prepared, consistent_tables, rows, types, receipt)
+            with _noting(entries):
+                parts, tables, values = self._released(above, prepared, entries)
+                self._keep(parts, tables, values, entries)
+                consistent_tables = above.load_consistent(prepared, tables)
+                rows, types = above.rows(prepared, values)
+                receipt = self.receipt(prepared, entries, [table.plan for table in tables])
+                return self._result(prepared, consistent_tables, rows, types, receipt)
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
-        table = self._release(prepared.only, prepared, entries)
-        self._keep(prepared.releases, [table], {}, entries)
-        receipt = self.receipt(prepared, entries, [table.plan])
-        inhabited = occupied(table.plan, table)
-        rows = [
-            (*(row[place] for place in places), number, 0)
-            for number, row in enumerate(with_null_sums(table.plan, table))
-            if inhabited[number]
-        ]
-        return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
+        with _noting(entries):
+            table = self._release(prepared.only, prepared, entries)
+            self._keep(prepared.releases, [table], {}, entries)
+            receipt = self.receipt(prepared, entries, [table.plan])
+            inhabited = occupied(table.plan, table)
+            rows = [
+                (*(row[place] for place in places), number, 0)
+                for number, row in enumerate(with_null_sums(table.plan, table))
+                if inhabited[number]
+            ]
+            types = [table.columns[place][1] for place in places]
+            return self._result(prepared, [table], rows, types, receipt)
 
     def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
@@ -443,6 +446,16 @@ class Engine:
             replayed=prepared.replayed,
             refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
         )
+
+
+@contextmanager
+def _noting(entries: Sequence[Entry]) -> Iterator[None]:
+    """Notes on whatever is raised after a charge that there was one, as `Error.charged` says it."""
+    try:
+        yield
+    except BaseException as error:
+        error.__dict__["charged"] = bool(entries)
+        raise
 
 
 def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:

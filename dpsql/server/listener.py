@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
-import ipaddress
-import json
 import secrets
 import socket
 import ssl
-import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from dpsql.errors import InternalError, OperationalError, ProgrammingError
+from dpsql.errors import InternalError
 from dpsql.server.protocol.conversation import Conversation
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.frontend import MOST
@@ -38,56 +30,12 @@ from dpsql.server.protocol.tasks import (
 from dpsql.server.service import Service
 from dpsql.server.session import Session
 from dpsql.server.settings import of_startup
+from dpsql.server.sockets import Log, log, network, no_port, require_private
 from dpsql.server.users import User
 
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
-Log = Callable[..., None]
-
-
-def log(event: str, **facts: Any) -> None:
-    """Writes a line of JSON to standard error; no query's text and no value of the data is among the facts."""
-    at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    print(json.dumps({"at": at, "event": event, **facts}), file=sys.stderr, flush=True)
-
-
-def is_local(host: str) -> bool:
-    """Whether a host is this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def network(peer: str) -> str:
-    """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return peer
-    mapped = getattr(address, "ipv4_mapped", None)
-    if address.version == 4 or mapped is not None:
-        return str(mapped or address)
-    return str(ipaddress.ip_network((address, 64), strict=False))
-
-
-def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    failed = ""
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        failed = type(error).__name__
-    if failed:
-        raise OperationalError(
-            f"the certificate {certificate} and its key cannot be read ({failed})", code="certificate"
-        )
-    return context
 
 
 class Listener:
@@ -114,22 +62,13 @@ class Listener:
         self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False
     ) -> list[int]:
         """Listens, and returns the ports. Raises ProgrammingError where passwords would cross a network unencrypted."""
-        if not is_local(host) and self.tls is None and not in_the_clear:
-            raise ProgrammingError(
-                f"{host} is reached from other machines, and there is no certificate: answers would cross the network"
-                " unencrypted",
-                code="no_tls",
-                hint="--tls-certificate FILE --tls-key FILE",
-            )
+        require_private(host, tls=self.tls is not None, in_the_clear=in_the_clear)
         loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._logins, lambda: self.service.catalogue)  # before anybody asks for it
         try:
             self._server = await loop.create_server(partial(Client, self), host, port, backlog=1_000)
         except OSError as error:
-            raise OperationalError(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                code="no_port",
-                hint="--port names another",
-            ) from None
+            raise no_port(host, port, error, "--port") from None
         return sorted({each.getsockname()[1] for each in self._server.sockets})
 
     async def stop(self) -> None:
@@ -396,27 +335,3 @@ class Client(asyncio.Protocol):
             **facts,
         )
         self.conversation.answered(found)
-
-
-async def serve(
-    listener: Listener,
-    host: str,
-    port: int,
-    *,
-    in_the_clear: bool = False,
-    ready: Callable[[list[int]], None],
-) -> None:
-    """Serves until the process is told to stop by SIGTERM or SIGINT."""
-    import signal
-
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(
-            NotImplementedError
-        ):  # on Windows, where Ctrl-C raises KeyboardInterrupt instead
-            loop.add_signal_handler(name, ended.set)
-    ready(await listener.start(host, port, in_the_clear=in_the_clear))
-    try:
-        await ended.wait()
-    finally:
-        await listener.stop()

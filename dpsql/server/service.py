@@ -16,6 +16,7 @@ from typing import Any
 
 from dpsql.connection import Connection, connect
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.ledger.key import ledger_key as read_key
 from dpsql.policy import load
 from dpsql.server.catalogue import Catalogue
 from dpsql.server.logins import FailedLogins
@@ -98,6 +99,11 @@ class Turns:
         self._all = asyncio.Semaphore(limits.workers)
         self._own = dict[str, asyncio.Semaphore]()
         self._asking = dict[str, int]()
+        self._running = 0
+
+    def counts(self) -> tuple[int, int]:
+        """How many statements run or wait, and how many of them run."""
+        return sum(self._asking.values()), self._running
 
     @asynccontextmanager
     async def turn(self, analyst: str) -> AsyncIterator[None]:
@@ -113,7 +119,11 @@ class Turns:
         own = self._own.setdefault(analyst, asyncio.Semaphore(self._limits.running))
         try:
             async with own, self._all:
-                yield
+                self._running += 1
+                try:
+                    yield
+                finally:
+                    self._running -= 1
         finally:
             self._asking[analyst] -= 1
             if not self._asking[analyst]:
@@ -140,6 +150,7 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.users, self.epsilon = users, epsilon
+        self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
         self._policy, self._database = load(policy), str(database)
         names = [user.name for user in users.list() if user.role.asks]
         if not names:
@@ -156,8 +167,17 @@ class Service:
         self.connections = Connections(self._open, self.limits.workers * 4)
         # The policy is held against the database, and the ledger against both, before anybody is let in.
         with self.connections.of(names[0]) as first:
-            self.policy = first.engine.policy
-            self.catalogue = Catalogue(self.policy, first.engine.catalog, self.limits.catalogue_seconds)
+            self.policy, self._catalog = first.engine.policy, first.engine.catalog
+        self._catalogue: Catalogue | None = None
+        self._making = threading.Lock()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue twin, made once, for the door whose clients look around in it."""
+        with self._making:
+            if self._catalogue is None:
+                self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
+            return self._catalogue
 
     def _open(self, analyst: str) -> Connection:
         try:
@@ -179,7 +199,8 @@ class Service:
         """Waits for statements that still run, and closes the engine connections and the ledger."""
         self.workers.shutdown(wait=True)
         self.connections.close()
-        self.catalogue.close()
+        if self._catalogue is not None:
+            self._catalogue.close()
         self._ledger.close()
 
 

@@ -6,9 +6,7 @@ read the policy at most.
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +17,7 @@ from dpsql.request.loss import rounded
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
 from dpsql.server.protocol.values import BOOL, INT8, NUMERIC, TEXT, Column, decoded, oid_of
+from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Service
 from dpsql.server.settings import Settings
 from dpsql.server.sqlstates import failure, unforeseen
@@ -42,8 +41,6 @@ _TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoin
 _UTILITIES = {"set", "reset", "show", "discard", "deallocate"}
 _MOST_CHARACTERS = 10_000
 """Characters of a utility statement: it is read where all sessions wait for it."""
-_AGAIN = 0.1
-"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 _BUDGET = (
     Column("table", TEXT),
     Column("analyst", TEXT),
@@ -65,11 +62,7 @@ class Session:
         self.user = user
         self.settings = Settings(user.name, service.epsilon)
         self._service = service
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._waiting: asyncio.Task[Any] | None = None
-        self._cancelled = False
-        self._working = False
+        self._running = Running(service, user)
         self._last: Result | None = None
 
     async def describe(self, task: DescribeStatement) -> Description | Failure:
@@ -85,71 +78,25 @@ class Session:
 
     def cancel(self) -> None:
         """Cancels the statement that runs or waits now, if there is one."""
-        if self._working:
-            self._cancelled = True
-            if self._waiting is not None:
-                self._waiting.cancel()
+        self._running.cancel()
 
     def leave(self) -> None:
-        """The client is gone: cancels a statement that waits, and lets one that runs end.
-
-        It may be charged already. Its answer is stored then, and given to who asks again, free.
-        """
-        if self._waiting is not None:
-            self.cancel()
+        """The client is gone; see `Running.leave`."""
+        self._running.leave()
 
     async def _guarded(self, text: str, work: Callable[[], _T]) -> _T | Failure:
         """What `work` gives in a worker thread, or what the client is told of its failure."""
         if _is_utility(text) and not _waits(text):
             return _caught(text, work)
-        loop = asyncio.get_running_loop()
-        self._cancelled, self._working = False, True
-        timeout = self.settings.timeout
-        timer = None if timeout is None else loop.call_later(timeout, self.cancel)
         try:
-            return await self._in_turn(lambda: _caught(text, work))
+            found = await self._running.run(lambda: _caught(text, work), self.settings.timeout)
         except OperationalError as error:
             return failure(error, text)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._cancelled or task is None:
-                raise
-            task.uncancel()
+        except NotBegun:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
-        finally:
-            self._working, self._waiting = False, None
-            if timer is not None:
-                timer.cancel()
-
-    async def _in_turn(self, work: Callable[[], _T | Failure]) -> _T | Failure:
-        self._waiting = asyncio.current_task()
-        async with self._service.turns.turn(self.user.name):
-            self._waiting = None
-            future = asyncio.get_running_loop().run_in_executor(self._service.workers, work)
-            while not future.done():
-                # The turn ends when the thread does: what is cancelled is waited for.
-                await asyncio.wait({future}, timeout=_AGAIN)
-                if self._cancelled:
-                    self._interrupt()
-            found = future.result()
-        if self._cancelled and isinstance(found, Failure):
+        if self._running.cancelled and isinstance(found, Failure):
             return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
         return found
-
-    def _interrupt(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.engine.backend.interrupt()
-
-    def _with_connection(self, work: Callable[[Connection], _T]) -> _T:
-        with self._service.connections.of(self._service.policy.analyst(self.user.name)) as connection:
-            with self._lock:
-                self._connection = connection
-            try:
-                return work(connection)
-            finally:
-                with self._lock:  # from here on an interrupt would be of another's statement
-                    self._connection = None
 
     def _described(self, task: DescribeStatement) -> Description:
         text, types = task.text, task.types
@@ -164,7 +111,7 @@ class Session:
         looked = self._looked_around(text, values)
         if looked is not None:
             return Description(looked[0], types)
-        columns = self._with_connection(lambda connection: self._columns(connection, text, values))
+        columns = self._running.with_connection(lambda connection: self._columns(connection, text, values))
         return Description(columns, types)
 
     def _looked_around(
@@ -212,7 +159,7 @@ class Session:
             columns, rows = looked
             return Answer(f"SELECT {len(rows)}", task.columns or columns, rows)
         self._require_asking()
-        return self._with_connection(lambda connection: self._query(connection, task))
+        return self._running.with_connection(lambda connection: self._query(connection, task))
 
     def _query(self, connection: Connection, task: RunStatement) -> Answer:
         text = task.text
@@ -308,7 +255,7 @@ class Session:
             states = connection.engine.ledger.states() if self.user.role.oversees else own
             return [_budget_row(state) for state in states]
 
-        return self._with_connection(rows)
+        return self._running.with_connection(rows)
 
 
 _CHARGED = "SHOW dpsql.budget says what is spent; what was charged is answered again, free"

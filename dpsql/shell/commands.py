@@ -81,10 +81,10 @@ def terms(state: State, sql: str) -> dict[str, Any]:
 
 
 def _describe(state: State, name: str) -> Reply:
-    engine = state.connection.engine
-    if name:
-        return Reply(state.view.show(*describe.columns(name, engine.catalog, engine.policy)))
-    return Reply(state.view.show(describe.tables(engine.catalog, engine.policy)))
+    described = state.connection.describe()
+    return Reply(
+        state.view.show(*(describe.columns(name, described) if name else [describe.tables(described)]))
+    )
 
 
 def _budget(state: State, _: str) -> Reply:

@@ -10,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from dpsql.aggregates.windows import OVER
-from dpsql.backends.catalog import Catalog
+from dpsql.engine.description import Description
 from dpsql.functions import FUNCTIONS
 from dpsql.policy import fold
 from dpsql.shell.answers import Format
@@ -50,11 +50,9 @@ class Vocabulary:
     keywords: Sequence[str] = KEYWORDS
 
     @classmethod
-    def of(cls, catalog: Catalog) -> Vocabulary:
-        """The words of a catalogue, with every function that is known to be safe."""
-        tables = {
-            table.name: [spelt for spelt, _ in table.columns.values()] for table in catalog.tables.values()
-        }
+    def of(cls, described: Description) -> Vocabulary:
+        """The words for these tables, with every function that is known to be safe."""
+        tables = {table.name: [column.name for column in table.columns] for table in described.tables}
         return cls(tables, functions())
 
 

@@ -104,7 +104,7 @@ def _prompts(
 
     return PromptSession(
         lexer=PygmentsLexer(SqlLexer),
-        completer=SqlCompleter(Vocabulary.of(session.state.connection.engine.catalog)),
+        completer=SqlCompleter(Vocabulary.of(session.state.connection.describe())),
         auto_suggest=AutoSuggestFromHistory(),
         history=_history(history),
         # Enter ends the entry once it is complete, and begins another line until then.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.connection import Connection
+from dpsql.base_connection import BaseConnection
 from dpsql.request.target import Target
 from dpsql.shell.answers import Format
 from dpsql.shell.view import View
@@ -32,7 +32,7 @@ class State:
     charged last, `receipt` that of the last answer.
     """
 
-    connection: Connection
+    connection: BaseConnection
     view: View = field(default_factory=View)
     epsilon: Fraction | None = None
     delta: Fraction | None = None

@@ -47,9 +47,9 @@ FAULTS = (
     ),
     Fault(
         "open-to-the-network",
-        "dpsql.server.listener:Listener.start",
-        "not is_local(host) and self.tls is None and not in_the_clear",
-        "not is_local(host) and self.tls is None and in_the_clear",
+        "dpsql.server.sockets:require_private",
+        "not is_local(host) and (not tls) and (not in_the_clear)",
+        "not is_local(host) and (not tls) and in_the_clear",
         "answers cross a network unencrypted, and nobody said that they may",
         "tests/server/test_attacks.py::test_beyond_this_machine_there_is_no_door_without_tls",
     ),
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "leaving-loses-the-answer",
-        "dpsql.server.session:Session.leave",
+        "dpsql.server.running:Running.leave",
         "self._waiting is not None",
         "self._working",
         "who loses the connection after the charge is charged again for the same question",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import clinic
 import pytest
 
 from dpsql.policy import load
+from dpsql.server.http.door import Door
 from dpsql.server.listener import Listener
 from dpsql.server.service import Limits, Service
 from dpsql.server.users import Role, UserStore
@@ -28,13 +31,34 @@ POLICY = clinic.POLICY | {
 }
 
 
+@dataclass(frozen=True)
+class Told:
+    """A response of the HTTP API."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of an error."""
+        return str(self.json["error"]["code"])
+
+
 @dataclass
 class Served:
     """A server that runs: where it listens, what it logs, and the files behind it."""
 
     port: int
+    http: int
     folder: Path
     listener: Listener
+    door: Door
     service: Service
     logged: list[tuple[str, dict[str, Any]]]
     loop: asyncio.AbstractEventLoop = field(repr=False)
@@ -49,6 +73,30 @@ class Served:
             "password": f"'{password}'",
         }
         return " ".join(f"{name}={value}" for name, value in {**words, **options}.items())
+
+    def token(self, user: str = "ana") -> str:
+        """A new token of a user."""
+        return self.service.users.add_token(user, "", 1).text()
+
+    def ask(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        method: str | None = None,
+    ) -> Told:
+        """A request of the HTTP API in a connection of its own; a body is JSON unless it is bytes."""
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent |= {} if data is None else {"Content-Type": "application/json"}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.http, timeout=60)) as connection:
+            connection.request(
+                method or ("GET" if data is None else "POST"), path, data, {**sent, **(headers or {})}
+            )
+            answer = connection.getresponse()
+            return Told(answer.status, dict(answer.getheaders()), answer.read())
 
     @property
     def ledger(self) -> Path:
@@ -92,20 +140,23 @@ def serving(
     started: Future[Served] = Future()
 
     async def run() -> None:
-        listener = Listener(
-            service, tls=tls, encrypted=encrypted, log=lambda event, **facts: logged.append((event, facts))
-        )
+        def log(event: str, **facts: Any) -> None:
+            logged.append((event, facts))
+
+        listener = Listener(service, tls=tls, encrypted=encrypted, log=log)
+        door = Door(service, tls=tls, log=log)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
+            (http_port,) = await door.start("127.0.0.1", 0)
         except BaseException as error:
             started.set_exception(error)
             raise
         ended = asyncio.Event()
-        found = Served(port, folder, listener, service, logged, asyncio.get_running_loop())
+        found = Served(port, http_port, folder, listener, door, service, logged, asyncio.get_running_loop())
         found.end = ended.set  # type: ignore[attr-defined]
         started.set_result(found)
         await ended.wait()
-        await listener.stop()
+        await asyncio.gather(listener.stop(), door.stop())
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()

@@ -25,8 +25,9 @@ import pytest
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.listener import Listener, is_local, network, tls_context
+from dpsql.server.listener import Listener
 from dpsql.server.service import Limits
+from dpsql.server.sockets import is_local, network, tls_context
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
 from .test_frontend import startup
@@ -437,7 +438,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
     """`dpsql serve` in a process of its own, and its port."""
     command = [
         sys.executable, "-m", "dpsql.cli", "serve", "clinic.yaml", "--database", "clinic.duckdb", "--users", "clinic.users",
-        "--host", "127.0.0.1", "--port", "0",
+        "--host", "127.0.0.1", "--port", "0", "--http-port", "0",
     ]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -445,6 +446,6 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
     )  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("listening"):
-            return process, int(line.split(":")[1].split(";")[0])
+        if line.startswith("PostgreSQL: listening"):
+            return process, int(line.rpartition(":")[2])
     pytest.fail("the server did not start")

@@ -66,7 +66,7 @@ def test_names_are_quoted_where_they_must_be() -> None:
 
 def test_nothing_undeclared_is_offered(session: Session) -> None:
     """The words come from the policy's catalogue, so completion reveals nothing else, and charges nothing."""
-    words = Vocabulary.of(session.state.connection.engine.catalog)
+    words = Vocabulary.of(session.state.connection.describe())
     assert sorted(words.tables) == ["regions", "visits"]
     assert "undeclared" not in offered("SELECT un| FROM visits", words)
     assert "AVG(" in offered("SELECT AV|", words)

@@ -74,6 +74,11 @@ class Verifier:
         salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
         return cls(ITERATIONS, salt, _sha256(_hmac(salted, b"Client Key")), _hmac(salted, b"Server Key"))
 
+    def proves(self, password: str) -> bool:
+        """Whether this is the password's verifier, compared in constant time; costs as many hashes as guessing it does."""
+        salted = hashlib.pbkdf2_hmac("sha256", password.encode("utf-8"), self.salt, self.iterations)
+        return hmac.compare_digest(_sha256(_hmac(salted, b"Client Key")), self.stored_key)
+
     @classmethod
     def mock(cls, user: str, secret: bytes) -> Verifier:
         """The verifier of nobody's password: of one name always the same, so that it passes for a user's.

@@ -1,0 +1,137 @@
+"""What exists for an analyst, as data: tables, columns, bounds, public values and rules, from policy and schema alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.errors import ProgrammingError
+from dpsql.plan.expr import Facts
+from dpsql.policy import Column, Policy, fold
+
+_MOST_VALUES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """A column: its type as analysts know it, the two ends of its bounds or its public values as texts, and notes."""
+
+    name: str
+    type: str
+    bounds: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> str:
+        """The bounds, or the first of the values, in words.
+
+        >>> ColumnDescription("age", "integer", bounds=("0", "110")).span
+        '[0, 110]'
+        """
+        if self.bounds:
+            return f"[{', '.join(self.bounds)}]"
+        more = [f"… {len(self.values):,} values"] if len(self.values) > _MOST_VALUES else []
+        return ", ".join([*self.values[:_MOST_VALUES], *more])
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """A table: whether it is private, whom its rows belong to, its columns, and the rules on contributions and budget."""
+
+    name: str
+    private: bool
+    unit: str
+    columns: tuple[ColumnDescription, ...]
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The tables that an analyst may query, and the privacy unit that they protect."""
+
+    privacy_unit: str
+    tables: tuple[TableDescription, ...]
+
+    @classmethod
+    def of(cls, policy: Policy, catalog: Catalog) -> Description:
+        """The description of a catalogue. Nothing in it depends on private rows."""
+        return cls(policy.privacy_unit, tuple(_table(found, policy) for found in catalog.tables.values()))
+
+    def table(self, name: str) -> TableDescription:
+        """The table of a name, whatever its case. Raises ProgrammingError (`table`) for one that is not declared."""
+        wanted = fold(name.strip().strip('"'))
+        for each in self.tables:
+            if fold(each.name) == wanted:
+                return each
+        known = ", ".join(sorted(each.name for each in self.tables))
+        raise ProgrammingError(f"there is no table {name}", code="table", hint=f"there are: {known}")
+
+
+def bounds_of(column: Column | None) -> tuple[str, ...]:
+    """The ends of a column's bounds, as texts."""
+    return () if column is None or column.bounds is None else tuple(map(_end, column.bounds))
+
+
+def values_of(column: Column | None) -> tuple[str, ...]:
+    """The public values of a column, as texts."""
+    known = () if column is None or column.bounds is not None or column.values is None else column.values
+    return tuple(map(str, known))
+
+
+def _table(found: CatalogTable, policy: Policy) -> TableDescription:
+    declared = policy.tables[found.name].columns
+    columns = tuple(
+        ColumnDescription(
+            spelt,
+            facts.type.name.lower(),
+            bounds_of(declared.get(spelt)),
+            values_of(declared.get(spelt)),
+            tuple(_notes(spelt, facts, found)),
+        )
+        for spelt, facts in found.columns.values()
+    )
+    return TableDescription(
+        found.name, found.private, _unit(found, policy), columns, tuple(_rules(found, policy))
+    )
+
+
+def _unit(found: CatalogTable, policy: Policy) -> str:
+    """Whom the rows of a table belong to, in the policy's words."""
+    if not found.private:
+        return ""
+    return f"{policy.privacy_unit}: {'each row' if found.unit_column is None else found.unit_column}"
+
+
+def _end(bound: object) -> str:
+    if isinstance(bound, Fraction):
+        return str(bound.numerator) if bound.denominator == 1 else f"{float(bound):.6g}"
+    return str(bound)
+
+
+def _notes(name: str, facts: Facts, found: CatalogTable) -> Iterator[str]:
+    if facts.is_unit:
+        yield "privacy unit"
+    if found.contribution is not None and fold(name) in found.contribution.constant:
+        yield "one value a unit"
+    if found.private and not facts.nullable:
+        yield "never NULL"
+
+
+def _rules(found: CatalogTable, policy: Policy) -> Iterator[str]:
+    """The table's bounds on what one unit contributes, and its budget."""
+    if not found.private or found.contribution is None:
+        return
+    declared, budget = policy.tables[found.name], policy.budget_of(found.name)
+    if found.unit_column is not None:
+        yield f"at most {declared.rows_per_unit:,} rows of one {policy.privacy_unit} count"
+    if declared.max_groups is not None:
+        yield f"in at most {declared.max_groups:,} groups of a query"
+    if declared.min_frequency > 1:
+        yield f"a group is shown only if at least {declared.min_frequency:,} units are in it"
+    yield (
+        f"budget: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
+        f"neighbours: {policy.neighbors}"
+    )

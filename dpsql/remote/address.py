@@ -1,0 +1,78 @@
+"""Where a server is: an address without secrets, to which a token goes encrypted, or to this machine alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from dpsql.errors import ProgrammingError
+
+PORT = 8439
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+
+
+def is_address(database: Any) -> bool:
+    """Whether what stands for a database is the address of a server.
+
+    >>> is_address("https://dp.example.org"), is_address("hospital.duckdb")
+    (True, False)
+    """
+    return isinstance(database, str) and _SCHEME.match(database) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host with its port, and whether what goes there is encrypted."""
+
+    host: str
+    port: int
+    encrypted: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """The address of a URL. Raises ProgrammingError (`address`) for one that holds more, or would tell a token.
+
+        >>> Address.parse("https://dp.example.org")
+        Address(host='dp.example.org', port=8439, encrypted=True)
+        """
+        host, port, parts = None, None, None
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # whose words may quote the URL
+            parts = None
+        if parts is None or not host or port == 0 or not text.isascii() or not text.isprintable():
+            raise _wrong("this is no address of a server")
+        if parts.username is not None or parts.password is not None:
+            raise _wrong(
+                "an address holds no name, password or token", "connect(url, token=…), or DPSQL_TOKEN"
+            )
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise _wrong("an address has a host and a port, and nothing after them")
+        encrypted = parts.scheme.lower() == "https"
+        if not encrypted and not _is_local(host):
+            raise _wrong(
+                f"{host} is another machine: the token and the answers would cross the network unencrypted",
+                f"https://{host}, or a tunnel to http://localhost",
+            )
+        return cls(host, PORT if port is None else port, encrypted)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' * self.encrypted}://{host}:{self.port}"
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _wrong(message: str, hint: str | None = None) -> ProgrammingError:
+    return ProgrammingError(message, code="address", hint=hint or f"https://host:{PORT}")

@@ -1,0 +1,196 @@
+"""The connection itself: each method asks the server, and gives what a connection in this process gives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from dpsql.base_connection import BaseConnection
+from dpsql.engine.description import Description
+from dpsql.engine.forecast import Forecast, PlannedAccount, PlannedQuery
+from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
+from dpsql.ledger import BudgetState
+from dpsql.remote.address import Address
+from dpsql.remote.transport import Transport
+from dpsql.request.loss import Amount
+from dpsql.request.parameters import Parameters
+from dpsql.request.query import Query, QueryOptions
+from dpsql.sql.read.dialect import require
+from dpsql.wire import answers, records
+from dpsql.wire.cells import written_parameters
+
+if TYPE_CHECKING:
+    from dpsql.explained import ExplainedQuery
+    from dpsql.result import Result
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _alone(
+    method: Callable[Concatenate[RemoteConnection, _P], _T],
+) -> Callable[Concatenate[RemoteConnection, _P], _T]:
+    """The method, of which one thread after the other runs the whole; what the server says wrongly is an error of dpsql."""
+
+    @wraps(method)
+    def one_at_a_time(self: RemoteConnection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._lock:
+            self.require_open()
+            try:
+                return method(self, *args, **kwargs)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                if isinstance(error, ProgrammingError):
+                    raise
+                failed = type(error).__name__
+        found = OperationalError(
+            f"the server's answer cannot be read ({failed})",
+            code="server_answer",
+            hint="is it of another version of dpsql?",
+        )
+        found.charged = None
+        raise found
+
+    return one_at_a_time
+
+
+class RemoteConnection(BaseConnection):
+    """A connection to `dpsql serve`, as `connect("https://…", token=…)` opens it.
+
+    `epsilon`, `dialect` and `replay` are for queries that say nothing themselves; without `epsilon` the server's own default
+    holds. Threads that share one wait for each other.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        epsilon: Fraction | None = None,
+        dialect: str = "duckdb",
+        replay: bool = True,
+        tls_ca: str | Path | None = None,
+    ) -> None:
+        require(dialect)
+        self.address = Address.parse(url)
+        self._transport = Transport(self.address, token, tls_ca=tls_ca)
+        self._epsilon, self._dialect, self._replay = epsilon, dialect, replay
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def require_open(self) -> None:
+        """Raises InterfaceError once the connection is closed."""
+        if self._closed:
+            raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
+
+    @_alone
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """The private answer to a SELECT; the arguments, errors and the answer are those of `Connection.query`."""
+        body = self._asked(sql, parameters, options)
+        data = self._transport.post("/v1/query", body, sql=sql, again=body["replay"])
+        return answers.read(data, self._intervals(data))
+
+    @_alone
+    def combine(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        max_groups: int | None = None,
+        dialect: str | None = None,
+    ) -> Result:
+        """The most accurate answer that follows from stored releases, free; see `Connection.combine`."""
+        asked = self._asked(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
+        body = {name: asked[name] for name in ("sql", "parameters", "max_groups", "dialect")}
+        data = self._transport.post("/v1/combine", body, sql=sql)
+        return answers.read(data, self._intervals(data))
+
+    @_alone
+    def explain(
+        self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
+    ) -> ExplainedQuery:
+        """The plan with its proofs and its price, free; see `Connection.explain`."""
+        body = self._asked(sql, parameters, options)
+        return answers.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
+
+    @_alone
+    def _budgets(self) -> dict[str, BudgetState]:
+        found = self._transport.get("/v1/budget")["budgets"]
+        return {state.name: state for state in (records.read(BudgetState, each) for each in found)}
+
+    @_alone
+    def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
+        texts = [plan] if isinstance(plan, str) else list(plan)
+        asked = [Query.of(sql, (), **self._terms({"epsilon": epsilon, "dialect": dialect})) for sql in texts]
+        loss = next((query.epsilon or query.default for query in asked), None)
+        body = {
+            "queries": texts,
+            "epsilon": None if loss is None else _text(loss),
+            "dialect": dialect or self._dialect,
+        }
+        data = self._transport.post("/v1/price", body, sql=texts[0] if len(texts) == 1 else None)
+        return Forecast(
+            tuple(records.read(PlannedQuery, each) for each in data["queries"]),
+            tuple(records.read(PlannedAccount, each) for each in data["accounts"]),
+            tuple(map(str, data["notices"])),
+        )
+
+    @_alone
+    def describe(self) -> Description:
+        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        return records.read(Description, self._transport.get("/v1/catalogue"))
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._transport.close()
+
+    def _intervals(self, data: dict[str, Any]) -> answers.More:
+        """Asks for the intervals of an answer at further confidences."""
+        number = data["answer"]
+
+        @_alone
+        def more(connection: RemoteConnection, confidence: float) -> answers.Matrix:
+            if not isinstance(number, str) or not number.isalnum():
+                raise ProgrammingError(
+                    "the server does not keep so large an answer for intervals at other confidences",
+                    code="not_found",
+                )
+            path = f"/v1/answers/{number}/intervals?confidence={confidence!r}"
+            return answers.read_intervals(connection._transport.get(path)["ends"])
+
+        return lambda confidence: more(self, float(confidence))
+
+    def _asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
+        """The body of a request, for what a connection in this process would ask."""
+        asked = Query.of(sql, parameters, **self._terms(options))
+        bound = asked.parameters
+        return {
+            "sql": asked.sql,
+            "parameters": [] if isinstance(bound, tuple) else written_parameters(bound),
+            "epsilon": None if asked.epsilon is None else _text(asked.epsilon),
+            "default_epsilon": None if asked.default is None else _text(asked.default),
+            "delta": None if asked.delta is None else _text(asked.delta),
+            "max_groups": asked.max_groups,
+            "target_error": None if asked.target_error is None else str(asked.target_error),
+            "confidence": None if asked.confidence is None else _text(asked.confidence),
+            "dialect": asked.dialect,
+            "replay": asked.replay,
+        }
+
+    def _terms(self, options: QueryOptions) -> dict[str, Any]:
+        named = ("epsilon", "delta", "max_groups", "target_error", "confidence")
+        replay = options.get("replay")
+        return {
+            **{name: options.get(name) for name in named},
+            "dialect": options.get("dialect") or self._dialect,
+            "replay": self._replay if replay is None else replay,
+            "default": self._epsilon,
+        }
+
+
+def _text(exact: Fraction) -> str:
+    return str(exact)

@@ -1,0 +1,135 @@
+"""One connection over HTTP/1.1, by the standard library: requests with a token, answers as JSON, errors as dpsql's own.
+
+It follows no redirect, so that a token goes to no other host, and takes no proxy from the environment.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
+from dpsql.remote.address import Address
+from dpsql.version import VERSION
+from dpsql.wire import failures
+
+_MOST_BYTES = 2**31
+"""Bytes of an answer."""
+_CONNECT_SECONDS = 30.0
+
+
+class Transport:
+    """Requests to one server, one after the other."""
+
+    def __init__(self, address: Address, token: str, *, tls_ca: str | Path | None = None) -> None:
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ProgrammingError(
+                "the token is none",
+                code="token",
+                hint="dpsql users token NAME makes one; DPSQL_TOKEN holds it",
+            )
+        self._address, self._token = address, token
+        self._context = _trusting(tls_ca) if address.encrypted else None
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"Transport({self._address})"  # a token is never displayed
+
+    def get(self, path: str) -> Any:
+        """The answer to GET."""
+        return self._answer("GET", path, None, None, again=True)
+
+    def post(self, path: str, body: dict[str, Any], *, sql: str | None = None, again: bool = True) -> Any:
+        """The answer to POST; `again` says that it may be asked twice, which costs no more than once."""
+        return self._answer("POST", path, json.dumps(body).encode("ascii"), sql, again=again)
+
+    def _answer(self, method: str, path: str, body: bytes | None, sql: str | None, *, again: bool) -> Any:
+        if not again:
+            self.close()  # one that the server has closed meanwhile could not be told from one that is lost
+        used = self._connection is not None
+        found = self._told(method, path, body, lost_is_fatal=not used)
+        if found is None:  # the server had closed the connection that was kept
+            found = self._told(method, path, body, lost_is_fatal=True)
+        status, data = found or (0, None)
+        if status == 200 and isinstance(data, dict):
+            return data
+        error = data.get("error") if isinstance(data, dict) else None
+        if not isinstance(error, dict):
+            raise _lost(f"{self._address} answers with status {status}, and is no server of dpsql")
+        raise failures.read(error, sql)
+
+    def _told(
+        self, method: str, path: str, body: bytes | None, *, lost_is_fatal: bool
+    ) -> tuple[int, Any] | None:
+        reason, complete = "", False
+        try:
+            connection = self._connected()
+            headers = {
+                "Authorization": f"Bearer {self._token}",
+                "Accept": "application/json",
+                "User-Agent": f"dpsql/{VERSION}",
+            }
+            headers |= {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read(_MOST_BYTES)
+            complete = not answer.will_close
+            return answer.status, json.loads(text)
+        except (http.client.RemoteDisconnected, ConnectionError) as error:
+            if not lost_is_fatal:
+                return None
+            reason = f"the connection was lost ({type(error).__name__})"
+        except ssl.SSLCertVerificationError as error:
+            reason = f"its certificate is not trusted ({error.verify_message})"
+        except (OSError, http.client.HTTPException) as error:
+            reason = f"it cannot be reached ({type(error).__name__})"
+        except ValueError:
+            reason = "what it answers is no JSON"
+        finally:
+            if not complete:
+                self.close()
+        raise _lost(f"{self._address}: {reason}")
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            host, port = self._address.host, self._address.port
+            made = (
+                http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
+                if self._context is None
+                else http.client.HTTPSConnection(host, port, timeout=_CONNECT_SECONDS, context=self._context)
+            )
+            self._connection = made
+            made.connect()
+            made.sock.settimeout(None)  # a query takes as long as it takes
+        return self._connection
+
+    def close(self) -> None:
+        """Closes the connection; the next request opens another."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.close()
+            self._connection = None
+
+
+def _trusting(authorities: str | Path | None) -> ssl.SSLContext:
+    """TLS that trusts the system's authorities, or those of a file alone."""
+    failed = ""
+    try:
+        return ssl.create_default_context(cafile=None if authorities is None else str(authorities))
+    except (OSError, ssl.SSLError) as error:
+        failed = type(error).__name__
+    raise InterfaceError(f"the certificates {authorities} cannot be read ({failed})", code="certificate")
+
+
+def _lost(message: str) -> OperationalError:
+    found = OperationalError(
+        message,
+        code="server_unavailable",
+        hint="what was charged is answered again, free, when it is asked again",
+    )
+    found.charged = None
+    return found

@@ -1,0 +1,103 @@
+"""Who asks: the user of a token, or of a name with its password.
+
+There are no cookies and no sessions: each request proves who asks, and a browser sends nothing of its own accord. So no
+page of another site can ask in a user's name (CSRF), and no CORS header lets one read an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from dpsql.errors import OperationalError
+from dpsql.server.http.statuses import unauthenticated
+from dpsql.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
+from dpsql.server.protocol.scram import Verifier
+from dpsql.server.service import Service
+from dpsql.server.sockets import Log
+from dpsql.server.tokens import Secret
+from dpsql.server.users import MOST_CHARACTERS as MOST_NAME
+from dpsql.server.users import User
+
+_T = TypeVar("_T")
+_WAITING = 16
+"""Passwords that wait to be checked: each takes the processor for some hundredths of a second."""
+
+
+class Access:
+    """Finds the user of a request. Failures are slowed and logged as at the other door, by the name or token's id."""
+
+    def __init__(self, service: Service, log: Log) -> None:
+        self._service, self._log = service, log
+        self._secret = service.users.secret()
+        # Look-ups wait for nobody's query, and those of tokens for no password.
+        self._tokens = ThreadPoolExecutor(1, "dpsql token")
+        self._passwords = ThreadPoolExecutor(1, "dpsql password")
+        self._waiting = 0
+        self.failures = 0
+
+    async def user(self, authorization: list[str], peer: str) -> User:
+        """The user of the Authorization headers of a request. Raises OperationalError (`unauthenticated`)."""
+        scheme, _, given = authorization[0].partition(" ") if len(authorization) == 1 else ("", "", "")
+        match scheme.lower():
+            case "bearer":
+                return await self._of_token(given.strip(), peer)
+            case "basic":
+                return await self._of_password(given.strip(), peer)
+            case _:
+                return await self._refused("", peer)
+
+    async def _of_token(self, text: str, peer: str) -> User:
+        secret = Secret.read(text)
+        if secret is None:
+            return await self._refused("token", peer)
+        found = await self._in(self._tokens, lambda: self._service.users.of_token(text))
+        if found is None:
+            return await self._refused(f"token {secret.id}", peer)
+        self._service.failed_logins.forgive(f"token {secret.id}")
+        return found
+
+    async def _of_password(self, text: str, peer: str) -> User:
+        try:
+            name, _, password = base64.b64decode(text, validate=True).decode("utf-8").partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return await self._refused("", peer)
+        if not 0 < len(name) <= MOST_NAME or len(password) > MOST_PASSWORD:
+            return await self._refused("", peer)
+        if self._waiting >= _WAITING:
+            raise OperationalError(
+                "too many passwords wait to be checked", code="busy", hint="use a token, or try again later"
+            )
+        self._waiting += 1
+        try:
+            found = await self._in(self._passwords, lambda: self._checked(name, password))
+        finally:
+            self._waiting -= 1
+        if found is None:
+            return await self._refused(name, peer)
+        self._service.failed_logins.forgive(name)
+        return found
+
+    def _checked(self, name: str, password: str) -> User | None:
+        found = self._service.find(name)
+        user, verifier = (None, Verifier.mock(name, self._secret)) if found is None else found
+        return user if verifier.proves(password) else None
+
+    async def _refused(self, who: str, peer: str) -> User:
+        self.failures += 1
+        delay = self._service.failed_logins.delay(who)
+        self._log("login refused", user=who, peer=peer, delay=delay, door="http")
+        await asyncio.sleep(delay)
+        raise unauthenticated()
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def close(self) -> None:
+        """Waits for look-ups that are under way."""
+        self._tokens.shutdown(wait=True)
+        self._passwords.shutdown(wait=True)

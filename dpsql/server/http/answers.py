@@ -1,0 +1,72 @@
+"""The latest answers of each user, from which intervals at other confidences are worked out, free.
+
+They are in memory alone, for who was answered alone; the question itself can be asked again, free, after they are gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from dpsql.errors import ProgrammingError
+from dpsql.result import Result
+from dpsql.wire.answers import Matrix
+
+MOST_ANSWERS = 16
+"""Answers of one user that are kept."""
+MOST_CELLS = 100_000
+"""Cells of an answer that is kept, and of all those of a user."""
+MOST_CONFIDENCES = 16
+"""Confidences that one answer is asked for: each is remembered within it."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    result: Result
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    asked: set[float] = field(default_factory=set)
+
+
+class Answers:
+    """Answers by user and id; an id is 128 random bits."""
+
+    def __init__(self) -> None:
+        self._kept = dict[str, OrderedDict[str, _Kept]]()
+        self._lock = threading.Lock()
+
+    def keep(self, user: str, result: Result) -> str | None:
+        """Keeps an answer, and returns its id; None for one that is too large."""
+        if _cells(result) > MOST_CELLS:
+            return None
+        number = secrets.token_hex(16)
+        with self._lock:
+            own = self._kept.setdefault(user, OrderedDict())
+            own[number] = _Kept(result)
+            while len(own) > MOST_ANSWERS or sum(_cells(each.result) for each in own.values()) > MOST_CELLS:
+                own.popitem(last=False)
+        return number
+
+    def intervals(self, user: str, number: str, confidence: float) -> Matrix:
+        """The intervals of an answer. Raises ProgrammingError (`not_found`) for one that is not kept, or another user's."""
+        with self._lock:
+            found = self._kept.get(user, OrderedDict()).get(number)
+        if found is None:
+            raise ProgrammingError(
+                "there is no such answer any more",
+                code="not_found",
+                hint="ask the query again, free, with the confidences",
+            )
+        with found.lock:
+            if len(found.asked | {confidence}) > MOST_CONFIDENCES:
+                raise ProgrammingError(
+                    f"an answer is asked for intervals at {MOST_CONFIDENCES} confidences at most",
+                    code="argument",
+                )
+            found.asked.add(confidence)
+            return found.result.intervals(confidence)
+
+
+def _cells(result: Result) -> int:
+    return len(result) * len(result.columns)

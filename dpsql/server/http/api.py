@@ -1,0 +1,440 @@
+"""The API: each request is held against who asks, runs in its turn, and is answered with JSON or Arrow.
+
+Whatever a request brings reaches private data through `Connection.query` alone, as at the other door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dpsql.engine.description import Description
+from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.ledger.reader import LedgerReader
+from dpsql.request.loss import amount
+from dpsql.request.query import QueryOptions
+from dpsql.server.http import openapi
+from dpsql.server.http.access import Access
+from dpsql.server.http.answers import Answers
+from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
+from dpsql.server.http.requests import (
+    QueryRequest,
+    body_of,
+    confidence_of,
+    price_request,
+    query_request,
+)
+from dpsql.server.http.statuses import status
+from dpsql.server.running import NotBegun, Running
+from dpsql.server.service import Service
+from dpsql.server.sockets import Log
+from dpsql.server.users import User
+from dpsql.shell.costs import charged
+from dpsql.sql.read.parse import stated
+from dpsql.wire import answers as wire
+from dpsql.wire import failures, records
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.ledger.protocol import Entry
+    from dpsql.result import Result
+
+_T = TypeVar("_T")
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+MOST_HISTORY = 1_000
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_NO_DIGITS = "there is no entry of this number among your charges"
+
+Handler = Callable[["Api", Request, User], Awaitable[Response]]
+
+
+class Api:
+    """The application over a service. `app` is what speaks HTTP's requests and responses, without sockets."""
+
+    def __init__(self, service: Service, log: Log, *, connections: Callable[[], int] = lambda: 0) -> None:
+        self.service, self._log, self._connections = service, log, connections
+        self.access, self.answers, self.metrics = Access(service, log), Answers(), Metrics()
+        self.stopping = False
+        routes = [
+            _Route("/v1/query", "POST", Api._query),
+            _Route("/v1/combine", "POST", Api._combine),
+            _Route("/v1/explain", "POST", Api._explain),
+            _Route("/v1/price", "POST", Api._price),
+            _Route("/v1/budget", "GET", Api._budget),
+            _Route("/v1/history", "GET", Api._history),
+            _Route("/v1/receipts/{entry}", "GET", Api._receipt),
+            _Route("/v1/answers/{answer}/intervals", "GET", Api._intervals),
+            _Route("/v1/catalogue", "GET", Api._catalogue),
+            _Route("/metrics", "GET", Api._metrics),
+        ]
+        self.app = Starlette(
+            routes=[
+                *(Route(each.path, self._answering(each), methods=[each.method]) for each in routes),
+                Route("/health", self._health, methods=["GET"]),
+                Route("/v1/openapi.json", self._openapi, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: self._unknown},
+        )
+
+    # What every request goes through.
+
+    def _answering(self, route: _Route) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await self._answered(route, request)
+
+        return endpoint
+
+    async def _answered(self, route: _Route, request: Request) -> Response:
+        begun, peer = time.monotonic(), request.client.host if request.client else ""
+        facts: dict[str, Any] = {}
+        try:
+            self._require_serving()
+            user = await self.access.user(request.headers.getlist("authorization"), peer)
+            facts["user"] = user.name
+            response = await route.handler(self, request, user)
+        except Error as error:
+            response = self._failed(error, getattr(request.state, "sql", None))
+            facts["code"] = error.code
+        except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+            self._log("failure", peer=peer, error=type(error).__name__, door="http")
+            response = self._failed(failures.unforeseen(getattr(error, "charged", None)))
+            facts["code"] = "internal"
+        seconds = time.monotonic() - begun
+        self.metrics.note(route.path, response.status_code, seconds)
+        self._log(
+            "request",
+            route=route.path,
+            status=response.status_code,
+            peer=peer,
+            seconds=round(seconds, 3),
+            **facts,
+        )
+        return response
+
+    def _require_serving(self) -> None:
+        if self.stopping:
+            raise OperationalError("the server is stopping", code="stopping", hint="try again later")
+
+    def _failed(self, error: Error, sql: str | None = None) -> Response:
+        number = status(error)
+        response = _json({"error": failures.written(error, sql)}, number)
+        if number == 401:
+            response.headers["WWW-Authenticate"] = 'Bearer realm="dpsql"'
+        if number in (401, 408, 413, 415, 503):
+            response.headers["Connection"] = "close"  # the rest of a body is not read
+        return response
+
+    async def _unknown(self, request: Request, error: Exception) -> Response:
+        """What Starlette itself refuses: a path or a method."""
+        del request
+        found = error.status_code if isinstance(error, HTTPException) else 500
+        code, message = {
+            404: ("not_found", "there is no such path"),
+            405: ("method", "this path does not take this method"),
+        }.get(found, ("request", "the request is not understood"))
+        self.metrics.note("", found, 0)
+        body = failures.written(ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all"))
+        return _json({"error": body}, found)
+
+    async def _run(
+        self, request: Request, running: Running, work: Callable[[], _T], seconds: float | None = None
+    ) -> _T:
+        """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
+        task = asyncio.ensure_future(running.run(work, seconds))
+        watch = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                running.leave()
+            return await task
+        except NotBegun:
+            pass
+        finally:
+            watch.cancel()
+        raise OperationalError(
+            "the query was cancelled before it began; nothing was charged", code="not_begun"
+        )
+
+    # Queries.
+
+    async def _query(self, request: Request, user: User) -> Response:
+        asked, form = query_request(await self._body(request)), _form(request)
+        request.state.sql = asked.sql
+        _require_asking(user)
+        running = Running(self.service, user)
+
+        def ask(connection: Connection) -> bytes:
+            terms = self._terms(asked)
+            result = connection.query(asked.sql, asked.parameters, **terms)
+            return self._told(user, asked, terms.get("epsilon"), (connection, result, form))
+
+        body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
+        return Response(body, headers=_HEADERS, media_type=form)
+
+    async def _combine(self, request: Request, user: User) -> Response:
+        asked, form = query_request(await self._body(request)), _form(request)
+        request.state.sql = asked.sql
+        _require_asking(user)
+        if unknown := asked.options.keys() - {"max_groups", "dialect"}:
+            raise ProgrammingError(
+                f"stored releases are combined whatever their {min(unknown)}", code="argument"
+            )
+        running = Running(self.service, user)
+
+        def ask(connection: Connection) -> bytes:
+            options = asked.options
+            result = connection.combine(
+                asked.sql,
+                asked.parameters,
+                max_groups=options.get("max_groups"),
+                dialect=options.get("dialect"),
+            )
+            return self._told(user, asked, None, (connection, result, form))
+
+        body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
+        return Response(body, headers=_HEADERS, media_type=form)
+
+    def _terms(self, asked: QueryRequest) -> QueryOptions:
+        """The options of a query, with the default loss where neither they nor the text state one."""
+        default = self.service.epsilon if asked.default_epsilon is None else asked.default_epsilon
+        if default is None or asked.options.keys() & {"epsilon", "target_error"}:
+            return asked.options
+        said = stated(asked.sql, asked.options.get("dialect") or "duckdb")
+        if said.epsilon is not None or said.target_error is not None:
+            return asked.options
+        return {**asked.options, "epsilon": default}
+
+    def _told(
+        self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Connection, Result, str]
+    ) -> bytes:
+        connection, result, form = answered
+        try:
+            beside = {
+                "answer": self.answers.keep(user.name, result),
+                "cost": charged(
+                    result.receipt, None if loss is None else amount(loss), connection.budget().values()
+                ).splitlines(),
+            }
+            if form == ARROW:
+                return _arrow(result, {**beside, **wire.written_beside(result, asked.confidences)})
+            return _dumped({**beside, **wire.written(result, asked.confidences)})
+        except Exception as error:
+            error.__dict__["charged"] = bool(result.receipt.entries)
+            raise
+
+    async def _explain(self, request: Request, user: User) -> Response:
+        asked = query_request(await self._body(request))
+        request.state.sql = asked.sql
+        _require_asking(user)
+        running = Running(self.service, user)
+
+        def ask(connection: Connection) -> Any:
+            explained = connection.explain(asked.sql, asked.parameters, **self._terms(asked))
+            return wire.written_explanation(explained)
+
+        return _json(await self._run(request, running, lambda: running.with_connection(ask), asked.seconds))
+
+    async def _price(self, request: Request, user: User) -> Response:
+        asked = price_request(await self._body(request))
+        if len(asked.queries) == 1:
+            request.state.sql = asked.queries[0]
+        _require_asking(user)
+        running = Running(self.service, user)
+        loss = self.service.epsilon if asked.epsilon is None else asked.epsilon
+
+        def ask(connection: Connection) -> Any:
+            found = connection.budget(asked.queries, epsilon=loss, dialect=asked.dialect)
+            return {**records.written(found), "fits": found.fits}
+
+        return _json(await self._run(request, running, lambda: running.with_connection(ask)))
+
+    # What is known without a query.
+
+    async def _budget(self, request: Request, user: User) -> Response:
+        everyone = request.query_params.get("all", "") in ("1", "true")
+        if everyone and not user.role.oversees:
+            raise _forbidden(f"{user.name} is {user.role.value}, who sees the own budget and those of tables")
+        running = Running(self.service, user)
+
+        def states(connection: Connection) -> Any:
+            found = connection.engine.ledger.states() if everyone else connection.budget().values()
+            return {"budgets": [{"name": state.name, **records.written(state)} for state in found]}
+
+        return _json(await self._run(request, running, lambda: running.with_connection(states)))
+
+    async def _history(self, request: Request, user: User) -> Response:
+        number = request.query_params.get("limit", "100")
+        if not (number.isascii() and number.isdigit()) or not 1 <= int(number[:9]) <= MOST_HISTORY:
+            raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
+        analyst = self.service.policy.analyst(user.name)
+
+        def entries() -> Any:
+            with closing(self._reader()) as history:
+                found = history.last(int(number), analyst=analyst, kind="charge")
+            return {"history": [_entry(each) for each in reversed(found)]}
+
+        return _json(await self._run(request, Running(self.service, user), entries))
+
+    async def _receipt(self, request: Request, user: User) -> Response:
+        text = str(request.path_params["entry"])
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+        analyst = self.service.policy.analyst(user.name)
+
+        def entries() -> list[Entry]:
+            with closing(self._reader()) as history:
+                return history.charge(int(text))
+
+        found = await self._run(request, Running(self.service, user), entries)
+        if not found or (not user.role.oversees and any(each.analyst != analyst for each in found)):
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+        return _json(
+            {
+                "entries": [{**_entry(each), "digest": each.digest} for each in found],
+                "details": dict(found[0].details),
+            }
+        )
+
+    def _reader(self) -> LedgerReader:
+        return LedgerReader.open(self.service.ledger, self.service.ledger_key)
+
+    async def _intervals(self, request: Request, user: User) -> Response:
+        confidence = confidence_of(_number(request.query_params.get("confidence", "0.95")))
+        number = str(request.path_params["answer"])
+        found = await self._run(
+            request,
+            Running(self.service, user),
+            lambda: wire.written_intervals(self.answers.intervals(user.name, number, confidence)),
+        )
+        return _json({"confidence": confidence, "ends": found})
+
+    async def _catalogue(self, request: Request, user: User) -> Response:
+        running = Running(self.service, user)
+
+        def described(connection: Connection) -> Any:
+            return records.written(Description.of(self.service.policy, connection.engine.catalog))
+
+        return _json(await self._run(request, running, lambda: running.with_connection(described)))
+
+    async def _metrics(self, _: Request, user: User) -> Response:
+        if not user.role.oversees:
+            raise _forbidden("metrics are for owners and auditors")
+        asking, running = self.service.turns.counts()
+        gauges = {
+            "dpsql_statements_running": ("Statements that run, of both doors.", float(running)),
+            "dpsql_statements_waiting": ("Statements that wait for their turn.", float(asking - running)),
+            "dpsql_http_connections": ("Open connections of the HTTP API.", float(self._connections())),
+            "dpsql_http_logins_refused_total": (
+                "Requests without a valid token or password.",
+                float(self.access.failures),
+            ),
+        }
+        return Response(self.metrics.text(gauges), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+
+    # What anybody may know.
+
+    async def _health(self, _: Request) -> Response:
+        return _json({"status": "stopping" if self.stopping else "ok"}, 503 if self.stopping else 200)
+
+    async def _openapi(self, _: Request) -> Response:
+        return _json(openapi.DOCUMENT)
+
+    async def _body(self, request: Request) -> Any:
+        return await body_of(request, self.service.limits.login_seconds)
+
+
+class _Route:
+    """A path with its method and who answers it."""
+
+    def __init__(self, path: str, method: str, handler: Handler) -> None:
+        self.path, self.method, self.handler = path, method, handler
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has left, or was answered."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _form(request: Request) -> str:
+    """JSON or Arrow, as the Accept header asks. Raises ProgrammingError before anything is charged."""
+    accepted = [
+        each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")
+    ]
+    for each in accepted:
+        if each == ARROW:
+            if find_spec("pyarrow") is None:
+                raise ProgrammingError(
+                    "this server has no Arrow", code="not_acceptable", hint="its owner: pip install pyarrow"
+                )
+            return ARROW
+        if each in (JSON, "application/*", "*/*", ""):
+            return JSON
+    raise ProgrammingError(f"answers are {JSON} or {ARROW}", code="not_acceptable", hint=f"Accept: {JSON}")
+
+
+def _require_asking(user: User) -> None:
+    if not user.role.asks:
+        raise _forbidden(f"{user.name} is {user.role.value}, who asks nothing")
+
+
+def _forbidden(message: str) -> ProgrammingError:
+    return ProgrammingError(message, code="forbidden")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "at": entry.at.isoformat(),
+        "table": entry.table,
+        "account": entry.account_analyst or None,
+        "query": entry.query,
+        "loss": str(entry.spend.loss_fraction),
+        "delta": str(entry.spend.delta_fraction),
+        "box": entry.box,
+    }
+
+
+def _dumped(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _json(data: Mapping[str, Any], number: int = 200) -> Response:
+    return Response(_dumped(data), number, headers=_HEADERS, media_type=JSON)
+
+
+def _arrow(result: Result, beside: Mapping[str, Any]) -> bytes:
+    """The rows as a stream of Arrow's IPC format, with all else as JSON in the schema's metadata, under `dpsql`."""
+    import io
+
+    import pyarrow
+
+    table = result.to_arrow_table().replace_schema_metadata({"dpsql": _dumped(beside)})
+    out = io.BytesIO()
+    with pyarrow.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return out.getvalue()

@@ -1,0 +1,263 @@
+"""The sockets of the HTTP API: uvicorn's HTTP/1.1 on the event loop that all doors share, within limits of number and time.
+
+uvicorn's own server is not used: it takes the process' signals, and has no limit of time for what has not been asked yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from dpsql.errors import InternalError, ProgrammingError
+from dpsql.server.http.api import Api
+from dpsql.server.service import Service
+from dpsql.server.sockets import Log, log, network, no_port, require_private
+from dpsql.wire import failures
+
+PORT = 8439
+_MOST_HEADER = 16_384
+_IDLE_SECONDS = 30
+_REFUSED = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Door:
+    """The HTTP API on a port, from `start` to `stop`."""
+
+    def __init__(self, service: Service, *, tls: ssl.SSLContext | None = None, log: Log = log) -> None:
+        self.service, self.tls, self.log = service, tls, log
+        self.api = Api(service, log, connections=lambda: len(self.guests))
+        for name in ("uvicorn.error", "uvicorn.access"):
+            # Whatever fails is logged by the API, without the words of exceptions.
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [logging.NullHandler()], False
+        self.config = uvicorn.Config(
+            self.api.app,
+            http=Conversation,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+            h11_max_incomplete_event_size=_MOST_HEADER,
+        )
+        self.config.load()
+        self.state = ServerState()
+        self.guests = set[Guest]()
+        self._server: asyncio.Server | None = None
+
+    async def start(
+        self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False
+    ) -> list[int]:
+        """Listens, and returns the ports. Raises ProgrammingError where tokens would cross a network unencrypted."""
+        require_private(host, tls=self.tls is not None, in_the_clear=in_the_clear)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: Guest(self), host, port, backlog=1_000)
+        except OSError as error:
+            raise no_port(host, port, error, "--http-port") from None
+        return sorted({each.getsockname()[1] for each in self._server.sockets})
+
+    async def stop(self) -> None:
+        """Takes no more connections, waits for the answers that are under way, and ends all connections."""
+        self.api.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for guest in list(self.guests):
+            guest.stop()
+        end = time.monotonic() + self.service.limits.drain_seconds
+        while self.guests and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
+            await asyncio.sleep(0.05)
+        for guest in list(self.guests):
+            guest.abort()
+        while self.state.tasks:  # noqa: ASYNC110  (left by their clients: what has begun ends)
+            await asyncio.sleep(0.05)
+        self.api.access.close()
+
+    def has_room_for(self, address: str) -> bool:
+        """Whether a network may connect: it has at most as many connections as it leaves to others."""
+        own = sum(guest.network == address for guest in self.guests)
+        return own < self.service.limits.connections - len(self.guests)
+
+
+class Guest(asyncio.Protocol):
+    """One connection up to the end of TLS' handshake; it is counted until it ends."""
+
+    def __init__(self, door: Door) -> None:
+        self.door, self.network = door, ""
+        self._transport: asyncio.Transport | None = None
+        self._conversation: Conversation | None = None
+        self._handshake: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        if not isinstance(transport, asyncio.Transport):
+            raise InternalError("a connection over TCP can be read and written")
+        door = self.door
+        peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self._transport, self.network = transport, network(peer)
+        if not door.has_room_for(self.network):
+            door.log("refused", peer=peer, reason="too many connections", door="http")
+            if door.tls is None:
+                transport.write(_REFUSED)
+            transport.close()
+            return
+        door.guests.add(self)
+        conversation = Conversation(door.config, door.state, {})
+        conversation.welcome(self)
+        if door.tls is None:
+            transport.set_protocol(conversation)
+            conversation.connection_made(transport)
+            self._conversation = conversation
+        else:
+            transport.pause_reading()
+            self._handshake = asyncio.get_running_loop().create_task(
+                self._encrypted(transport, conversation, door.tls, peer)
+            )
+
+    async def _encrypted(
+        self, transport: asyncio.Transport, conversation: Conversation, tls: ssl.SSLContext, peer: str
+    ) -> None:
+        loop, found = asyncio.get_running_loop(), None
+        try:
+            found = await loop.start_tls(
+                transport,
+                conversation,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=self.door.service.limits.login_seconds,
+            )
+        except (OSError, ssl.SSLError):
+            self.door.log("tls refused", peer=peer, door="http")
+        if found is None:
+            transport.abort()
+            self.lost()
+            return
+        self._transport, self._conversation = found, conversation
+        conversation.connection_made(found)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection ended before anything was said."""
+        del error
+        self.lost()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.door.guests.discard(self)
+
+    def stop(self) -> None:
+        """Ends the connection after the response that is under way."""
+        if self._conversation is None:
+            self.abort()
+        else:
+            self._conversation.shutdown()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        if self._handshake is not None and self._conversation is None:
+            self.lost()
+
+
+class Conversation(H11Protocol):
+    """One connection's requests: each has a time in which it has to come, and a response one in which it has to be read."""
+
+    _guest: Guest
+    _timer: asyncio.TimerHandle | None = None
+    _slow: asyncio.TimerHandle | None = None
+    _early = b""
+    _is_open = False
+
+    def welcome(self, guest: Guest) -> None:
+        """Says whose connection it is."""
+        self._guest = guest
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The connection is open, and encrypted where it shall be."""
+        super().connection_made(transport)
+        self._is_open = True
+        self._await_request()
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived, perhaps in the moment in which the handshake has ended."""
+        if not self._is_open:
+            self._early += data
+            return
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._await_request()
+
+    def _await_request(self) -> None:
+        """Sets a limit of time while no request is complete; one that is answered has those of the API."""
+        waiting = self.cycle is None or self.cycle.response_complete
+        if waiting and self._timer is None:
+            seconds = self._guest.door.service.limits.login_seconds
+            self._timer = self.loop.call_later(seconds, self._abort)
+        elif not waiting:
+            self._unset_timer()
+
+    def _unset_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than it is answered."""
+        super().pause_writing()
+        self._slow = self.loop.call_later(self._guest.door.service.limits.write_seconds, self._abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def on_response_complete(self) -> None:
+        """A response is written; the next request may come within `_IDLE_SECONDS`, which uvicorn counts."""
+        super().on_response_complete()
+        self._unset_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is refused as the API refuses, and the connection ends."""
+        del msg
+        body = failures.written(ProgrammingError("this is no HTTP/1.1 request", code="request"))
+        text = _text(body)
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            + f"Content-Length: {len(text)}\r\n\r\n".encode("ascii")
+            + text
+        )
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; what a request has begun ends without it."""
+        self._unset_timer()
+        if self._slow is not None:
+            self._slow.cancel()
+        if self._is_open:
+            super().connection_lost(exc)
+        self._guest.lost()
+
+
+def _text(error: dict[str, Any]) -> bytes:
+    import json
+
+    return json.dumps({"error": error}).encode("ascii")

@@ -1,0 +1,50 @@
+"""What the owner's monitoring reads: numbers of requests, statements and connections, in Prometheus' text format.
+
+No value of the data, no text of a query and no name of a user is among them.
+
+Source: Prometheus, "Exposition formats", text format 0.0.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Requests by route and status, and the seconds that they took."""
+
+    def __init__(self) -> None:
+        self._requests = Counter[tuple[str, int]]()
+        self._seconds = Counter[str]()
+
+    def note(self, route: str, status: int, seconds: float) -> None:
+        """Counts a response; a route is a template, never a client's own text."""
+        self._requests[route, status] += 1
+        self._seconds[route] += seconds  # type: ignore[assignment]
+
+    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+        """All of it; `gauges` are further names with their help and value."""
+        requests = [
+            (f'{{route="{route}",status="{status}"}}', float(count))
+            for (route, status), count in sorted(self._requests.items())
+        ]
+        seconds = [(f'{{route="{route}"}}', float(total)) for route, total in sorted(self._seconds.items())]
+        lines = [
+            *_family("dpsql_http_requests_total", "counter", "Responses, by route and status.", requests),
+            *_family("dpsql_http_seconds_total", "counter", "Seconds until responses, by route.", seconds),
+        ]
+        for name, (said, value) in gauges.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += _family(name, kind, said, [("", value)])
+        return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, said: str, samples: Iterable[tuple[str, float]]) -> list[str]:
+    return [
+        f"# HELP {name} {said}",
+        f"# TYPE {name} {kind}",
+        *(f"{name}{labels} {value:g}" for labels, value in samples),
+    ]

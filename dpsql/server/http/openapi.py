@@ -1,0 +1,162 @@
+"""The description of the API for programs, in OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsql.version import VERSION
+
+
+def _text(said: str) -> dict[str, Any]:
+    return {"type": "string", "description": said}
+
+
+def _number(said: str) -> dict[str, Any]:
+    return {"oneOf": [{"type": "number"}, {"type": "string"}], "description": said}
+
+
+_PARAMETERS = {
+    "description": "Values for `?`, or by name for `:name`; of a type that JSON lacks as"
+    ' {"type": "DATE", "value": "2024-01-31"}.',
+    "oneOf": [{"type": "array"}, {"type": "object"}],
+}
+_QUERY = {
+    "type": "object",
+    "required": ["sql"],
+    "additionalProperties": False,
+    "properties": {
+        "sql": _text("One SELECT."),
+        "parameters": _PARAMETERS,
+        "epsilon": _number("The privacy loss of the query."),
+        "default_epsilon": _number("The privacy loss where neither `epsilon` nor the text states one."),
+        "delta": _number("What is spent on choosing group keys."),
+        "target_error": _number('Instead of a loss: the largest error, as 50 or "5%".'),
+        "confidence": _number("How often a value keeps to the target error."),
+        "max_groups": {"type": "integer", "minimum": 1},
+        "dialect": _text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
+        "replay": {"type": "boolean", "description": "False asks for new noise, and is charged."},
+        "confidences": {"type": "array", "items": {"type": "number"}, "maxItems": 8},
+        "seconds": {"type": "number", "description": "After how long the query is cancelled."},
+    },
+}
+_COMBINE = {
+    **_QUERY,
+    "properties": {
+        name: _QUERY["properties"][name]  # type: ignore[index]
+        for name in ("sql", "parameters", "max_groups", "dialect", "confidences", "seconds")
+    },
+}
+_PRICE = {
+    "type": "object",
+    "required": ["queries"],
+    "additionalProperties": False,
+    "properties": {
+        "queries": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+        "epsilon": _number("The loss of queries that state none."),
+        "dialect": _text("The SQL of the queries."),
+    },
+}
+_ANSWER = {
+    "type": "object",
+    "properties": {
+        "columns": {"type": "array", "description": "name, type, has_intervals, is_count."},
+        "rows": {"type": "array", "items": {"type": "array"}},
+        "scales": {"type": "array", "description": "The standard deviation of each cell's noise, or null."},
+        "intervals": {"type": "array", "description": "For each confidence the ends of each cell, or null."},
+        "notices": {"type": "array", "items": {"type": "string"}},
+        "branches": {"type": "array", "items": {"type": "integer"}},
+        "receipt": {"type": "object"},
+        "cost": {"type": "array", "items": {"type": "string"}},
+        "answer": {"type": ["string", "null"], "description": "For intervals at other confidences."},
+    },
+}
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "error": _text("The class, as in Python."),
+                "code": _text("For programs; stable."),
+                "message": _text("The rule."),
+                "hint": {"type": ["string", "null"]},
+                "line": {"type": ["integer", "null"]},
+                "column": {"type": ["integer", "null"]},
+                "charged": {"type": ["boolean", "null"], "description": "Whether the query was charged."},
+            },
+        }
+    },
+}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if arrow:
+        content["application/vnd.apache.arrow.stream"] = {}
+    return {
+        "200": {"description": "The answer.", "content": content},
+        "default": {"description": "An error.", "content": {"application/json": {"schema": _ERROR}}},
+    }
+
+
+def _post(
+    summary: str, asked: dict[str, Any], told: dict[str, Any], *, arrow: bool = False
+) -> dict[str, Any]:
+    return {
+        "post": {"summary": summary, "requestBody": _body(asked), "responses": _responses(told, arrow=arrow)}
+    }
+
+
+def _get(summary: str, *parameters: tuple[str, str], public: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {"summary": summary, "responses": _responses({"type": "object"})}
+    if parameters:
+        found["parameters"] = [
+            {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
+            for name, where in parameters
+        ]
+    if public:
+        found["security"] = []
+    return {"get": found}
+
+
+DOCUMENT: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {
+        "title": "dpsql",
+        "version": VERSION,
+        "description": "SQL over private data, answered with differential privacy. Exact numbers are texts, as 1/10.",
+    },
+    "security": [{"token": []}, {"password": []}],
+    "components": {
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer"},
+            "password": {"type": "http", "scheme": "basic"},
+        }
+    },
+    "paths": {
+        "/v1/query": _post("The private answer to a SELECT, charged.", _QUERY, _ANSWER, arrow=True),
+        "/v1/combine": _post(
+            "The most accurate answer from stored releases, free.", _COMBINE, _ANSWER, arrow=True
+        ),
+        "/v1/explain": _post("The plan, its proofs and its price, free.", _QUERY, {"type": "object"}),
+        "/v1/price": _post("What queries would cost together, free.", _PRICE, {"type": "object"}),
+        "/v1/budget": _get(
+            "Budgets of tables, and the own at them; all of everybody for auditors.", ("all", "query")
+        ),
+        "/v1/history": _get("The own charges, the newest first.", ("limit", "query")),
+        "/v1/receipts/{entry}": _get("What the ledger holds of an own charge.", ("entry", "path")),
+        "/v1/answers/{answer}/intervals": _get(
+            "Intervals of a late answer at another confidence, free.",
+            ("answer", "path"),
+            ("confidence", "query"),
+        ),
+        "/v1/catalogue": _get("Tables, columns, bounds and public values, from the policy."),
+        "/v1/openapi.json": _get("This description.", public=True),
+        "/health": _get("Whether the server takes queries.", public=True),
+        "/metrics": _get("Numbers for monitoring, for owners and auditors."),
+    },
+}

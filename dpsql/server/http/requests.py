@@ -1,0 +1,236 @@
+"""What a request asks: the JSON of its body, within limits of size, depth and time, and the options of a query in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.request.parameters import Parameters
+from dpsql.request.query import QueryOptions
+from dpsql.server.http.statuses import wrong_body
+from dpsql.wire.cells import read_parameters
+
+_FRACTION = re.compile(r"\d{1,600}/[1-9]\d{0,599}", re.ASCII)
+MOST_CHARACTERS = 1_000_000
+"""Characters of a query's text, as at the other door."""
+MOST_BYTES = 2_000_000
+"""Bytes of a body."""
+MOST_DEPTH = 8
+MOST_CONFIDENCES = 8
+MOST_QUERIES = 100
+"""Queries whose price is asked for together."""
+MOST_PARAMETERS = 1_000
+MOST_SECONDS = 86_400
+_OPTIONS = ("epsilon", "delta", "max_groups", "target_error", "confidence", "dialect", "replay")
+_KINDS: dict[str, type] = {"max_groups": int, "dialect": str, "replay": bool}
+"""The types of those that are no amounts."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """A query with its options; `default_epsilon` is the loss where neither they nor the text state one.
+
+    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled.
+    """
+
+    sql: str
+    parameters: Parameters
+    options: QueryOptions
+    default_epsilon: Any = None
+    confidences: tuple[float, ...] = (0.95,)
+    seconds: float | None = None
+
+
+async def body_of(request: Request, seconds: float) -> Any:
+    """The JSON of a request's body. Raises ProgrammingError for what is none, OperationalError for one that does not come."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ProgrammingError(
+            "the body of a request is JSON", code="media_type", hint="Content-Type: application/json"
+        )
+    late = False
+    try:
+        async with asyncio.timeout(seconds):
+            text = await _read(request)
+    except TimeoutError:
+        late = True
+    if late:
+        raise OperationalError(f"the body did not come within {seconds:g} seconds", code="slow_body")
+    return parsed(text)
+
+
+async def _read(request: Request) -> bytes:
+    large = ProgrammingError(f"a body has at most {MOST_BYTES:,} bytes", code="large_body")
+    stated = request.headers.get("content-length", "0")
+    if not (stated.isascii() and stated.isdigit()) or len(stated) > 12 or int(stated) > MOST_BYTES:
+        raise large
+    parts, length = list[bytes](), 0
+    try:
+        async for part in request.stream():
+            length += len(part)
+            if length > MOST_BYTES:
+                raise large
+            parts.append(part)
+    except ClientDisconnect:
+        raise wrong_body("did not come to its end") from None
+    return b"".join(parts)
+
+
+def parsed(text: bytes) -> Any:
+    """The value of a JSON text in which no name stands twice and no number is none. Raises ProgrammingError.
+
+    >>> parsed(b'{"sql": "SELECT 1"}')
+    {'sql': 'SELECT 1'}
+    """
+    found: Any = None
+    reason = ""
+    try:
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        reason = "is no JSON in UTF-8, has a name twice, or a number that is none"
+    if not reason and _deeper(found, MOST_DEPTH):
+        reason = f"is nested more than {MOST_DEPTH} times"
+    if reason:
+        raise wrong_body(reason, '{"sql": "SELECT COUNT(*) FROM visits", "epsilon": 0.1}')
+    return found
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _no_number(_: str) -> Any:
+    raise ValueError
+
+
+def _deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (dict, list))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def query_request(data: Any) -> QueryRequest:
+    """The query that a body asks for. Raises ProgrammingError for one that is none, and for a name that it does not know."""
+    known = ("sql", "parameters", "default_epsilon", "confidences", "seconds", *_OPTIONS)
+    fields = _fields(data, known)
+    parameters = fields.get("parameters", [])
+    if not isinstance(parameters, (list, dict)) or len(parameters) > MOST_PARAMETERS:
+        raise wrong_body(f"has parameters that are no list or object of at most {MOST_PARAMETERS:,} values")
+    confidences = fields.get("confidences", [0.95])
+    if not isinstance(confidences, list) or len(confidences) > MOST_CONFIDENCES:
+        raise wrong_body(f"has confidences that are no list of at most {MOST_CONFIDENCES}")
+    return QueryRequest(
+        sql=_text(fields),
+        parameters=read_parameters(parameters),
+        options=_options(fields),
+        default_epsilon=_amount(fields, "default_epsilon"),
+        confidences=tuple(confidence_of(each) for each in dict.fromkeys(map(_hashable, confidences))),
+        seconds=_seconds(fields),
+    )
+
+
+def _hashable(value: Any) -> Any:
+    return None if isinstance(value, (dict, list)) else value
+
+
+def confidence_of(value: Any) -> float:
+    """The confidence of intervals. Raises ProgrammingError for what is no number between 0 and 1."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1:
+        raise ProgrammingError("a confidence must lie between 0 and 1", code="argument", hint="0.95")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRequest:
+    """Queries whose price is asked for, and the loss of those that state none."""
+
+    queries: tuple[str, ...]
+    epsilon: Any = None
+    dialect: str | None = None
+
+
+def price_request(data: Any) -> PriceRequest:
+    """The plan that a body asks the price of. Raises ProgrammingError."""
+    fields = _fields(data, ("queries", "epsilon", "dialect"))
+    queries = fields.get("queries")
+    if (
+        not isinstance(queries, list)
+        or len(queries) > MOST_QUERIES
+        or not all(isinstance(each, str) for each in queries)
+        or sum(map(len, queries)) > MOST_CHARACTERS
+    ):
+        raise wrong_body(
+            f"has no list `queries` of at most {MOST_QUERIES} texts, of {MOST_CHARACTERS:,} characters together"
+        )
+    return PriceRequest(tuple(queries), _amount(fields, "epsilon"), _of(fields, "dialect", str))
+
+
+def _fields(data: Any, known: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(data, dict):
+        raise wrong_body("is no object", '{"sql": "SELECT …"}')
+    for name in data:
+        if name not in known:
+            raise wrong_body(f"has a name {name[:60]!r} that is not known", f"names are {', '.join(known)}")
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    sql = fields.get("sql")
+    if not isinstance(sql, str) or len(sql) > MOST_CHARACTERS:
+        raise wrong_body(f"has no text `sql` of at most {MOST_CHARACTERS:,} characters")
+    return sql
+
+
+def _options(fields: Mapping[str, Any]) -> QueryOptions:
+    options: QueryOptions = {}
+    for name in _OPTIONS:
+        if name in fields:
+            kind = _KINDS.get(name)
+            value = _amount(fields, name) if kind is None else _of(fields, name, kind)
+            options[name] = value  # type: ignore[literal-required]
+    return options
+
+
+def _amount(fields: Mapping[str, Any], name: str) -> Any:
+    """A number, or the text of one, which is read exactly: a decimal, or a fraction as "1/3"."""
+    value = fields.get(name)
+    if isinstance(value, str) and _FRACTION.fullmatch(value):
+        return Fraction(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, str))):
+        raise wrong_body(f"has a value of `{name}` that is no number", f'"{name}": 0.1, or "{name}": "0.1"')
+    return value
+
+
+def _of(fields: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = fields.get(name)
+    if value is not None and type(value) is not kind:
+        raise wrong_body(f"has a value of `{name}` of another type")
+    return value
+
+
+def _seconds(fields: Mapping[str, Any]) -> float | None:
+    value = fields.get("seconds")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
+        raise wrong_body(f"has `seconds` that are no number from 0 to {MOST_SECONDS:,}")
+    return float(value)

@@ -1,0 +1,54 @@
+"""Errors as HTTP has them: a status for each, and the JSON of `dpsql.wire.failures` as the body."""
+
+from __future__ import annotations
+
+from dpsql import errors
+from dpsql.errors import Error, OperationalError, ProgrammingError
+
+_BY_CODE = {
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method": 405,
+    "not_acceptable": 406,
+    "slow_body": 408,
+    "large_body": 413,
+    "media_type": 415,
+    "too_many_statements": 429,
+    "cancelled": 504,
+    "not_begun": 504,
+    "table_locked": 423,
+    "stopping": 503,
+    "busy": 503,
+}
+_BY_CLASS: tuple[tuple[type[Error], int], ...] = (
+    (errors.BudgetExhausted, 402),
+    (errors.BackendError, 500),
+    (errors.OperationalError, 503),
+    (errors.IntegrityError, 500),
+    (errors.InternalError, 500),
+    (errors.PolicyError, 500),
+    (errors.NotSupportedError, 422),
+    (errors.DataError, 400),
+    (errors.ProgrammingError, 400),
+)
+
+
+def status(error: Error) -> int:
+    """The status of a response with an error."""
+    found = _BY_CODE.get(error.code)
+    return found or next((number for kind, number in _BY_CLASS if isinstance(error, kind)), 500)
+
+
+def unauthenticated() -> Error:
+    """Whatever was wrong with who asks, the same is said."""
+    return OperationalError(
+        "no valid token or password was given",
+        code="unauthenticated",
+        hint="Authorization: Bearer TOKEN; dpsql users token NAME makes one",
+    )
+
+
+def wrong_body(reason: str, hint: str | None = None) -> ProgrammingError:
+    """The error of a body that is no request."""
+    return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)

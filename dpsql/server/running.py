@@ -1,0 +1,98 @@
+"""How a statement runs, whichever door it came through: in its turn, in a worker thread, on an engine connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dpsql.server.service import Service
+from dpsql.server.users import User
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+
+_T = TypeVar("_T")
+_AGAIN = 0.1
+"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
+
+
+class NotBegun(Exception):  # noqa: N818  (what has happened, for who asked)
+    """The statement was cancelled while it waited for its turn: nothing was charged."""
+
+
+class Running:
+    """What one user runs, one statement after the other."""
+
+    def __init__(self, service: Service, user: User) -> None:
+        self._service, self._user = service, user
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._working = False
+        self.cancelled = False
+        """Whether the statement that runs, or ran last, was cancelled."""
+
+    async def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
+        """What `work` gives in a worker thread; after `seconds` it is cancelled, and waited for.
+
+        Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
+        """
+        self.cancelled, self._working = False, True
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.cancel)
+        try:
+            return await self._in_turn(work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self.cancelled or task is None:
+                raise
+            task.uncancel()
+            raise NotBegun from None
+        finally:
+            self._working, self._waiting = False, None
+            if timer is not None:
+                timer.cancel()
+
+    async def _in_turn(self, work: Callable[[], _T]) -> _T:
+        self._waiting = asyncio.current_task()
+        async with self._service.turns.turn(self._user.name):
+            self._waiting = None
+            future = asyncio.get_running_loop().run_in_executor(self._service.workers, work)
+            while not future.done():
+                # The turn ends when the thread does: what is cancelled is waited for.
+                await asyncio.wait({future}, timeout=_AGAIN)
+                if self.cancelled:
+                    self._interrupt()
+            return future.result()
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs or waits now, if there is one."""
+        if self._working:
+            self.cancelled = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+    def leave(self) -> None:
+        """The client is gone: cancels a statement that waits, and lets one that runs end.
+
+        It may be charged already. Its answer is stored then, and given to who asks again, free.
+        """
+        if self._waiting is not None:
+            self.cancel()
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.engine.backend.interrupt()
+
+    def with_connection(self, work: Callable[[Connection], _T]) -> _T:
+        """What `work` gives with an engine connection of the user's, in the thread of `run`."""
+        with self._service.connections.of(self._service.policy.analyst(self._user.name)) as connection:
+            with self._lock:
+                self._connection = connection
+            try:
+                return work(connection)
+            finally:
+                with self._lock:  # from here on an interrupt would be of another's statement
+                    self._connection = None

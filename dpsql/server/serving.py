@@ -1,0 +1,31 @@
+"""The doors of one process: opened together, and closed together when the process is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A door: `start` opens it and returns its ports, `stop` ends what goes through it."""
+
+    start: Callable[[], Awaitable[list[int]]]
+    stop: Callable[[], Awaitable[None]]
+
+
+async def serve(doors: Sequence[Opened], ready: Callable[[list[list[int]]], None]) -> None:
+    """Serves until the process is told to stop by SIGTERM or SIGINT; `ready` gets the ports of each door."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        # On Windows Ctrl-C raises KeyboardInterrupt instead.
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(name, ended.set)
+    try:
+        ready([await door.start() for door in doors])
+        await ended.wait()
+    finally:
+        await asyncio.gather(*(door.stop() for door in doors))

@@ -1,0 +1,81 @@
+"""What the sockets of all doors have in common: whose they are, TLS, where listening needs it, lines of the log."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import ssl
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpsql.errors import OperationalError, ProgrammingError
+
+Log = Callable[..., None]
+
+
+def log(event: str, **facts: Any) -> None:
+    """Writes a line of JSON to standard error; no query's text and no value of the data is among the facts."""
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    print(json.dumps({"at": at, "event": event, **facts}), file=sys.stderr, flush=True)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def network(peer: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    mapped = getattr(address, "ipv4_mapped", None)
+    if address.version == 4 or mapped is not None:
+        return str(mapped or address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    failed = ""
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        failed = type(error).__name__
+    if failed:
+        raise OperationalError(
+            f"the certificate {certificate} and its key cannot be read ({failed})", code="certificate"
+        )
+    return context
+
+
+def require_private(host: str, *, tls: bool, in_the_clear: bool) -> None:
+    """Raises ProgrammingError (`no_tls`) where passwords, tokens and answers would cross a network unencrypted.
+
+    `in_the_clear` says that they may.
+    """
+    if not is_local(host) and not tls and not in_the_clear:
+        raise ProgrammingError(
+            f"{host} is reached from other machines, and there is no certificate: answers would cross the network"
+            " unencrypted",
+            code="no_tls",
+            hint="--tls-certificate FILE --tls-key FILE",
+        )
+
+
+def no_port(host: str, port: int, error: OSError, option: str) -> OperationalError:
+    """The error of a port that cannot be listened on."""
+    return OperationalError(
+        f"cannot listen on {host}:{port}: {error.strerror}", code="no_port", hint=f"{option} names another"
+    )

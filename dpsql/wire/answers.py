@@ -1,0 +1,111 @@
+"""An answer as JSON and back, with the intervals of its cells, its notices and its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dpsql.explained import ExplainedQuery
+from dpsql.rendering import Ends
+from dpsql.result import Receipt, Result
+from dpsql.wire import cells
+
+Matrix = tuple[tuple[Ends, ...], ...]
+"""The interval of each cell, row by row."""
+More = Callable[[float], Matrix]
+"""Gives the intervals for a confidence that was not written."""
+
+
+def written(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
+    """The whole answer, with the intervals for these confidences."""
+    return {**written_beside(result, confidences), "rows": [cells.written(row) for row in result.rows]}
+
+
+def written_beside(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
+    """All of an answer but its rows."""
+    width = len(result.columns)
+    bounded, counts = result.bounded or (False,) * width, result.counts or (False,) * width
+    return {
+        "columns": [
+            {"name": name, "type": kind, "has_intervals": ends, "is_count": count}
+            for name, kind, ends, count in zip(result.columns, result.types, bounded, counts, strict=True)
+        ],
+        "scales": [cells.written(row) for row in result.scales],
+        "intervals": [
+            {"confidence": confidence, "ends": written_intervals(result.intervals(confidence))}
+            for confidence in confidences
+        ],
+        "notices": list(result.notices),
+        "branches": list(result.branches),
+        "receipt": result.receipt.to_dict(),
+    }
+
+
+def written_intervals(found: Matrix) -> list[Any]:
+    """The intervals of all cells; null for what has none."""
+    return [[None if ends is None else cells.written(ends) for ends in row] for row in found]
+
+
+def read(data: Mapping[str, Any], more: More) -> Result:
+    """The answer that was written so; `more` gives intervals for other confidences."""
+    columns = data["columns"]
+    kinds = tuple(str(column["type"]) for column in columns)
+    receipt = read_receipt(data["receipt"])
+    known = {float(each["confidence"]): read_intervals(each["ends"]) for each in data["intervals"]}
+    notices = tuple(map(str, data["notices"]))[len(receipt.notices) :]
+
+    def interval(row: int, column: int, confidence: float) -> Ends:
+        if confidence not in known:
+            known[confidence] = more(confidence)
+        return known[confidence][row][column]
+
+    return Result(
+        columns=tuple(str(column["name"]) for column in columns),
+        types=kinds,
+        rows=tuple(tuple(map(cells.read, row, kinds)) for row in data["rows"]),
+        scales=tuple(tuple(cells.read(scale, "DOUBLE") for scale in row) for row in data["scales"]),
+        receipt=receipt,
+        _interval_of=interval,
+        _bounded=tuple(bool(column["has_intervals"]) for column in columns),
+        _counts=tuple(bool(column["is_count"]) for column in columns),
+        _branches=tuple(map(int, data["branches"])),
+        _noticed=lambda _: notices,
+    )
+
+
+def read_intervals(data: Iterable[Iterable[Any]]) -> Matrix:
+    """The intervals that were written so."""
+    return tuple(tuple(None if ends is None else _ends(ends) for ends in row) for row in data)
+
+
+def _ends(ends: list[Any]) -> Ends:
+    low, high = (cells.read(end, "DOUBLE") for end in ends)
+    return low, high
+
+
+def read_receipt(data: Mapping[str, Any]) -> Receipt:
+    """The receipt that `Receipt.to_dict` wrote."""
+    known: dict[str, Any] = {
+        name: tuple(each) if isinstance(each, list) else each
+        for name, each in data.items()
+        if name in Receipt.__dataclass_fields__
+    }
+    return Receipt(**known)
+
+
+def written_explanation(explained: ExplainedQuery) -> dict[str, Any]:
+    """The plan of a query, line by line, with its receipt and notices."""
+    return {
+        "plan": list(explained.lines),
+        "notices": list(explained.notices),
+        "receipt": explained.receipt.to_dict(),
+    }
+
+
+def read_explanation(data: Mapping[str, Any]) -> ExplainedQuery:
+    """The explanation that was written so."""
+    return ExplainedQuery(
+        lines=tuple(map(str, data["plan"])),
+        receipt=read_receipt(data["receipt"]),
+        notices=tuple(map(str, data["notices"])),
+    )

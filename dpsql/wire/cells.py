@@ -1,0 +1,112 @@
+"""Values as JSON: what JSON has no form for is a text, which the column's type makes a value again."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+from dpsql.errors import ProgrammingError
+from dpsql.request.parameters import BoundParameters, Parameters
+
+_NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}
+_READ: dict[str, Callable[[str], Any]] = {
+    "DOUBLE": float,
+    "DATE": dt.date.fromisoformat,
+    "TIMESTAMP": dt.datetime.fromisoformat,
+    "TIME": dt.time.fromisoformat,
+    "UUID": uuid.UUID,
+    "BLOB": lambda text: base64.b64decode(text, validate=True),
+}
+_TYPES = {dt.datetime: "TIMESTAMP", dt.date: "DATE", dt.time: "TIME", uuid.UUID: "UUID", bytes: "BLOB"}
+"""The types of parameters that are written with their type."""
+
+
+def written(value: Any) -> Any:
+    """A value of an answer as JSON has it.
+
+    >>> written(float("nan")), written(dt.date(2024, 2, 29)), written({"A": 3})
+    ('NaN', '2024-02-29', [['A', 3]])
+    """
+    match value:
+        case float():
+            return value if math.isfinite(value) else _NUMBERS.get(value, "NaN")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case uuid.UUID() | Decimal():
+            return str(value)
+        case dict():
+            return [[written(key), written(each)] for key, each in value.items()]
+        case list() | tuple():
+            return [written(each) for each in value]
+        case _:
+            return value
+
+
+def read(value: Any, kind: str) -> Any:
+    """The value of an answer's column of an engine type.
+
+    A text stays one where it is no value of that type: days beyond Python's calendar are texts in every answer.
+
+    >>> read("2024-02-29", "DATE"), read("infinity", "DATE"), read([["A", 3]], "MAP(VARCHAR, BIGINT)")
+    (datetime.date(2024, 2, 29), 'infinity', {'A': 3})
+    """
+    if isinstance(value, list):
+        if kind.endswith("[]"):
+            return [read(each, kind[:-2]) for each in value]
+        if kind.startswith("MAP(") and kind.endswith(")"):
+            of, _, counted = kind[4:-1].rpartition(", ")
+            return {read(key, of): read(each, counted) for key, each in value}
+        return value
+    reader = _READ.get(kind)
+    if isinstance(value, str) and reader is not None:
+        with suppress(ValueError):
+            return reader(value)
+    return value
+
+
+def written_parameters(parameters: BoundParameters) -> list[Any] | dict[str, Any]:
+    """The parameters of a query, each of a type that JSON lacks as `{"type": …, "value": …}`."""
+    values = [_parameter(value) for value in parameters.values]
+    return values if parameters.names is None else dict(zip(parameters.names, values, strict=True))
+
+
+def _parameter(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_parameter(each) for each in value]
+    kind = next((name for python, name in _TYPES.items() if isinstance(value, python)), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        kind = "DOUBLE"
+    return value if kind is None else {"type": kind, "value": written(value)}
+
+
+def read_parameters(data: Sequence[Any] | Mapping[str, Any]) -> Parameters:
+    """The parameters that a request has. Raises ProgrammingError for what is no value."""
+    if isinstance(data, Mapping):
+        return {name: _given(f":{name}", value) for name, value in data.items()}
+    return [_given(str(number), value) for number, value in enumerate(data, 1)]
+
+
+def _given(name: str, value: Any, *, inner: bool = False) -> Any:
+    if isinstance(value, list) and not inner:
+        return [_given(name, each, inner=True) for each in value]
+    if not isinstance(value, (dict, list)):
+        return value
+    if isinstance(value, dict) and value.keys() == {"type", "value"} and isinstance(value["value"], str):
+        reader = _READ.get(value["type"]) if isinstance(value["type"], str) else None
+        if reader is not None:
+            with suppress(ValueError):
+                return reader(value["value"])
+    raise ProgrammingError(
+        f"parameter {name} is no value",
+        code="parameter",
+        hint='18, "A", true, null, a list of these, or {"type": "DATE", "value": "2024-01-31"}; '
+        f"types are {', '.join(_READ)}",
+    )

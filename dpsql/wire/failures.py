@@ -1,0 +1,67 @@
+"""Errors as JSON and back: the class, message, code, hint, place, and whether the query was charged.
+
+An error's text is made of the query, the policy and public metadata alone (see `dpsql.errors`), and so is what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpsql import errors
+from dpsql.errors import Error, OperationalError, Position
+
+
+def _all(kind: type[Error]) -> Iterator[type[Error]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _all(each)
+
+
+_CLASSES = {kind.__name__: kind for kind in _all(Error) if kind.__module__ == errors.__name__}
+
+
+def written(error: Error, sql: str | None = None) -> dict[str, Any]:
+    """An error about a query `sql`. `text` is that in which the place is, where it is another one, as a translation."""
+    place = error.position
+    data: dict[str, Any] = {
+        "error": next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _CLASSES),
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "line": None if place is None else place.line,
+        "column": None if place is None else place.column,
+        "charged": error.charged,
+    }
+    if error.text is not None and error.text != sql:
+        data["text"] = error.text
+    return data
+
+
+def read(data: Mapping[str, Any], sql: str | None = None) -> Error:
+    """The error that was written so; OperationalError of an unknown class."""
+    kind = _CLASSES.get(str(data.get("error")), OperationalError)
+    line, column = data.get("line"), data.get("column")
+    placed = isinstance(line, int) and isinstance(column, int)
+    found = kind.__new__(kind)
+    Error.__init__(
+        found,
+        str(data.get("message")),
+        code=str(data.get("code") or kind.code),
+        hint=None if data.get("hint") is None else str(data["hint"]),
+        position=Position(line, column) if placed else None,  # type: ignore[arg-type]
+        text=str(data["text"]) if "text" in data else sql if placed else None,
+    )
+    charged = data.get("charged")
+    found.charged = charged if isinstance(charged, bool) else None
+    return found
+
+
+def unforeseen(charged: bool | None) -> Error:
+    """What is said of a failure that should not happen: its own words could quote private values."""
+    found = errors.InternalError(
+        "dpsql failed in a way that it should not; what was charged stays charged",
+        hint="ask the owner, whose log says where",
+    )
+    found.charged = charged
+    return found

@@ -1,0 +1,83 @@
+"""Frozen dataclasses as JSON and back, field by field: budgets, quotes, forecasts, descriptions.
+
+Exact numbers are texts, as "1/10", and so are whole numbers beyond 53 bits, which many readers of JSON round.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields, is_dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from dpsql.accounting.partitions.boxes import Box
+from dpsql.ledger import BudgetState
+from dpsql.request.loss import Figure
+
+_T = TypeVar("_T")
+_EXACT = 2**53
+
+
+def written(value: Any) -> Any:
+    """A record as JSON data.
+
+    >>> from dpsql.accounting.spend import Spend
+    >>> written(Spend(10**30, 2))
+    {'loss': '1000000000000000000000000000000', 'delta': 2}
+    """
+    if isinstance(value, (Fraction, Box)):
+        return str(Fraction(value) if isinstance(value, Fraction) else value)
+    if is_dataclass(value):
+        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [written(each) for each in value]
+    if type(value) is int and abs(value) > _EXACT:
+        return str(value)
+    return value
+
+
+def read(kind: type[_T], data: Any) -> _T:
+    """The record of a dataclass that was written so. Raises TypeError, KeyError or ValueError for other data.
+
+    >>> from dpsql.accounting.spend import Spend
+    >>> read(Spend, {"loss": "1000000000000000000000000000000", "delta": 2}) == Spend(10**30, 2)
+    True
+    """
+    return cast("_T", _read(kind, data))
+
+
+def _read(kind: Any, data: Any) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = (each for each in typing.get_args(kind) if each is not type(None))
+        return None if data is None else _read(inner, data)
+    if origin is tuple:
+        return tuple(_read(typing.get_args(kind)[0], each) for each in data)
+    if kind is Box:
+        return Box.parse(data)
+    if is_dataclass(kind):
+        made: Any = kind
+        hints = _hints(made)
+        found = made(**{field.name: _read(hints[field.name], data[field.name]) for field in fields(made)})
+        return _as_shown(found) if isinstance(found, BudgetState) else found
+    if kind in (int, Fraction):
+        return kind(data)
+    if not isinstance(data, kind):
+        raise TypeError(f"no {kind.__name__}")
+    return data
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _as_shown(state: BudgetState) -> BudgetState:
+    """A state whose figures are shown rounded, as those of a ledger are."""
+    return replace(
+        state,
+        remaining_epsilon=Figure(state.remaining_epsilon),
+        spent_epsilon=Figure(state.spent_epsilon, up=True),
+    )
