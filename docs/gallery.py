@@ -118,6 +118,7 @@ class Drawing:
     sampled: list[float]
     labels: dict[float, str]
     in_bars: bool
+    curve: tuple[tuple[float, float], ...] = ()
 
 
 def drawing(mechanism: Any, reach: float) -> Drawing:
@@ -160,17 +161,18 @@ def drawing(mechanism: Any, reach: float) -> Drawing:
     edges = np.linspace(low, reach, _CELLS + 1)
     counts = np.histogram(values, edges)[0] / _DRAWS / (edges[1] - edges[0])
     middles = (edges[1:] + edges[:-1]) / 2
-    labels = {float(place): f"{place:g}" for place in np.linspace(low, reach, 7)}
-    return Drawing(
-        middles.tolist(), mechanism.density(middles).tolist(), counts.tolist(), labels, in_bars=False
-    )
+    labels = {float(place): f"{place:g}" for place in np.linspace(low, reach, 5)}
+    points = np.linspace(low, reach, 481)
+    curve = tuple(zip(points.tolist(), mechanism.density(points).tolist(), strict=True))
+    law = mechanism.density(middles).tolist()
+    return Drawing(middles.tolist(), law, counts.tolist(), labels, in_bars=False, curve=curve)
 
 
 def picture(shown: Drawing, title: str) -> str:
     """The drawing as SVG: samples in grey, the law in blue."""
     gap = shown.places[1] - shown.places[0]
     left, right = shown.places[0] - gap / 2, shown.places[-1] + gap / 2
-    most = max(*shown.law, *shown.sampled) * 1.05
+    most = max(*shown.law, *shown.sampled, *(height for _, height in shown.curve)) * 1.05
 
     def x(place: float) -> float:
         return 10 + (place - left) / (right - left) * (_WIDTH - 20)
@@ -195,7 +197,7 @@ def picture(shown: Drawing, title: str) -> str:
             for place, height in zip(shown.places, shown.law, strict=True)
         ]
     else:
-        line = " ".join(f"{x(p):.1f},{y(h):.1f}" for p, h in zip(shown.places, shown.law, strict=True))
+        line = " ".join(f"{x(p):.1f},{y(h):.1f}" for p, h in shown.curve)
         parts.append(f'<polyline points="{line}" fill="none" stroke="#1f5fbf" stroke-width="2"/>')
     parts.append(f'<path d="M10 {_BASE:g}H{_WIDTH - 10:g}" stroke="#555"/>')
     parts += [

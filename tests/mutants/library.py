@@ -87,4 +87,28 @@ FAULTS = (
         "a profile says less δ than the staircase has",
         f"{_LIBRARY}::test_profiles_of_noise_are_those_of_the_lattice",
     ),
+    Fault(
+        "parallel-by-the-largest-under-replace",
+        "dpsql.accounting.composition:parallel",
+        '1 if neighbors == "add_remove" else 2',
+        "1",
+        "a unit that moves between partitions is charged once",
+        "tests/accounting/test_composition.py::test_parallel_composition_of_a_unit_that_moves",
+    ),
+    Fault(
+        "sampling-divides-epsilon",
+        "dpsql.accounting.composition:sampled",
+        "ln_up(1 + rate * (_exp_up(epsilon) - 1))",
+        "rate * epsilon",
+        "a sample is said to lose its share of ε, where it loses more",
+        "tests/accounting/test_composition.py::test_sampling_amplifies_as_is_said",
+    ),
+    Fault(
+        "sampled-profile-at-the-same-epsilon-over-the-rate",
+        "dpsql.accounting.profiles:SampledProfile.delta",
+        "1 + (epsilon.exp() - 1) / rate",
+        "(epsilon / rate).exp()",
+        "the profile of a sample falls too fast",
+        "tests/accounting/test_composition.py::test_sampling_amplifies_as_is_said",
+    ),
 )
