@@ -3,7 +3,8 @@
 - functions.md from the registry of functions; policy.md from the models of a policy; cli.md from the commands;
 - errors.md from the tree of errors, and from the places in the source that raise them;
 - the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand;
-- the words for aggregates in grammars/query.lark.
+- the words for aggregates in grammars/query.lark;
+- mechanisms.md, a gallery, with its pictures in laws/, by gallery.py.
 
 A test holds that the pages are current.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import runpy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +35,7 @@ from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 GRAMMAR = ROOT / "grammars" / "query.lark"
+gallery = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
 _MADE = "This page is made from {source} by `python docs/generate.py`; a test holds that it is current.\n"
 
 
@@ -385,10 +388,11 @@ def pages() -> dict[Path, str]:
         REFERENCE / "policy.md": policy(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "errors.md": error_tree(),
+        gallery["PAGE"]: gallery["page"](),
         sql: made,
     }
 
 
 if __name__ == "__main__":
-    for page, content in {**pages(), GRAMMAR: grammar()}.items():
+    for page, content in {**pages(), **gallery["pictures"](), GRAMMAR: grammar()}.items():
         page.write_text(content, encoding="utf-8")

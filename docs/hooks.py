@@ -18,7 +18,7 @@ PROJECT = {
     "CONTRIBUTING.md": "project/contributing.md",
 }
 """The page of each document at the root."""
-_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:

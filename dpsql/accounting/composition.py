@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dpsql.accounting.events import exact_positive
-from dpsql.accounting.numerics.rigorous import decimal_up, exp_minus_down, ln_down
+from dpsql.accounting.numerics.rigorous import decimal_up, exp_minus_down, exp_minus_up, ln_down, ln_up
 from dpsql.errors import LossError
 
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it
@@ -64,20 +64,68 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
     return Guarantee(epsilon, simple.delta + slack)
 
 
-def parallel(releases: Iterable[Guarantee]) -> Guarantee:
+def parallel(
+    releases: Iterable[Guarantee], neighbors: Literal["add_remove", "replace"] = "add_remove"
+) -> Guarantee:
     """The guarantee of several releases that each read their own partition of the units.
 
-    Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one partition, and the others do not change.
-    Where a unit may move from one partition to another, two partitions change, and the two largest losses add.
-    Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4.
+    Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one partition, and the others do not change. Under
+    `replace` the unit's rows may move from one partition to another, so that two partitions change: the two largest ε add, and the
+    two largest δ. There each release keeps its loss for a unit that is added, removed or replaced in its partition.
+    Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4; the second follows by sequential composition of the two.
 
-    >>> parallel([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))])
-    Guarantee(epsilon=Fraction(1, 5), delta=Fraction(0, 1))
+    >>> losses = [Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))]
+    >>> parallel(losses), parallel(losses, neighbors="replace").epsilon
+    (Guarantee(epsilon=Fraction(1, 5), delta=Fraction(0, 1)), Fraction(3, 10))
     """
     guarantees = list(map(_checked, releases))
     if not guarantees:
         raise LossError("a composition needs at least one release")
-    return Guarantee(max(e for e, _ in guarantees), max(d for _, d in guarantees))
+    if neighbors not in ("add_remove", "replace"):
+        raise LossError(f"neighbors are add_remove or replace, not {neighbors!r}")
+    changed = 1 if neighbors == "add_remove" else 2
+    return Guarantee(
+        sum(sorted(e for e, _ in guarantees)[-changed:], Fraction(0)),
+        sum(sorted(d for _, d in guarantees)[-changed:], Fraction(0)),
+    )
+
+
+def post_processed(guarantee: Guarantee) -> Guarantee:
+    """The guarantee of whatever is computed from a release without the data: that of the release.
+
+    Claim: no function of a release, random or not, has a larger ε or δ.
+    Why: an event of the function's result is a mixture of events of the release.
+    Source: Dwork, Roth 2014, Proposition 2.1.
+
+    >>> post_processed(Guarantee(Fraction(1, 10)))
+    Guarantee(epsilon=Fraction(1, 10), delta=Fraction(0, 1))
+    """
+    return _checked(guarantee)
+
+
+def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
+    """The guarantee of a release from a Poisson sample, where each unit takes part with chance `rate`, independently.
+
+    Claim: (ln(1 + rate·(e^ε - 1)), rate·δ)-DP where one unit is added or removed, as long as nobody learns who was in the sample.
+    It does not hold under `replace`, nor for rows that are sampled where a unit has several.
+    Why: see `dpsql.accounting.profiles.SampledProfile`, which amplifies a whole privacy profile.
+    Source: Li, Qardaji, Su 2012, "On sampling, anonymization, and differential privacy", Theorem 1; Balle, Barthe, Gaboardi 2018,
+    "Privacy amplification by subsampling", Theorem 8.
+
+    LossError unless 0 < rate <= 1.
+
+    >>> round(float(sampled(Guarantee(Fraction(1)), Fraction(1, 10)).epsilon), 4)
+    0.1586
+    """
+    epsilon, delta = _checked(guarantee)
+    rate = exact_positive(rate, "rate")
+    if rate > 1:
+        raise LossError("a unit is in the sample with a chance of at most 1")
+    if rate == 1:
+        return Guarantee(epsilon, delta)
+    if epsilon > _FAR:  # ln(1 + rate·(e^ε - 1)) <= ε + ln(rate + e^-ε)
+        return Guarantee(min(epsilon, epsilon + ln_up(rate + exp_minus_up(epsilon))), rate * delta)
+    return Guarantee(min(epsilon, ln_up(1 + rate * (_exp_up(epsilon) - 1))), rate * delta)
 
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:

@@ -198,6 +198,106 @@ class GeometricProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class StaircaseProfile(_Ending):
+    """That of staircase noise of the loss ε₀ on one integer that moves by `width` steps, or by fewer.
+
+    Claim: δ = P·(1 - e^(ε-ε₀))₊, P the chance that an outcome is e^ε₀ times as likely as on the neighbour: that of k <= 0,
+    and of those k below `inner` for which width - k is not.
+    Why: a move by at most `width` changes the number of stairs below by -1, 0 or 1, so there are three losses, ε₀, 0 and
+    -ε₀. P·(1 - e^-ε₀) is the distance in total variation, which for a symmetric law that falls on both sides grows with the
+    move; so the longest move is the worst at every ε. The weights are those of `dpsql.mechanisms.Staircase`.
+    Source: Geng, Viswanath 2016 (the law); the rest is derived here.
+
+    >>> StaircaseProfile(Fraction(1), 1, 1).delta(Decimal(0)) == PureProfile(Fraction(1)).delta(Decimal(0))
+    True
+    """
+
+    width: int = 1
+    inner: int = 1
+
+    def __post_init__(self) -> None:
+        _Ending.__post_init__(self)
+        if not 1 <= self.inner <= self.width:
+            raise LossError("the first stair is one step or more, and no longer than the others")
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        whole = exactly(self.epsilon)
+        if epsilon >= whole:
+            return NOTHING
+        with localcontext(prec=110):
+            ratio = (-whole).exp()
+            row = self.inner + ratio * (self.width - self.inner)
+            total = 2 * row / (1 - ratio) - 1
+            between = max(0, min(self.inner - 1, self.width - self.inner))
+            chance = ((total + 1) / 2 + between) / total
+            return near(chance * (1 - (epsilon - whole).exp()), 1 / min(whole, Decimal(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryProfile(_Ending):
+    """That of optimised unary encoding: half of the one of randomised response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
+
+    Claim: whatever the number of choices is.
+    Why: two answers' bits differ in law, the true one's, 1 with chance 1/2, and the other's, 1 with chance 1/(1+e^ε₀). Of the
+    four outcomes only (1, 0) is more likely than on the neighbour, by the factor e^ε₀; its chance is e^ε₀/(2(1 + e^ε₀)).
+    Source: Wang, Blocki, Li, Jha 2017, "Locally differentially private protocols for frequency estimation" (the encoding).
+
+    >>> round(UnaryProfile(Fraction(1)).delta(Decimal(0)).high, 12)  # tanh(1/2)/2
+    Decimal('0.231058578630')
+    """
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        low, high = PureProfile(self.epsilon).delta(epsilon)
+        with localcontext(prec=110):
+            return Bounds(near(low / 2).low, near(high / 2).high) if high else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class SampledProfile:
+    """That of a release from a Poisson sample of the units: each is in it with chance `rate`, independently.
+
+    Claim: δ(ε) <= rate·δ₀(ε₀) with e^ε = 1 + rate·(e^ε₀ - 1), δ₀ being the profile of the release from all units, for one
+    unit that is added or removed. Whoever sees the release must not see who was in the sample.
+    Why: with chance 1 - rate the unit is not in the sample and both outputs have one law; the mixture is convex in both.
+    Source: Balle, Barthe, Gaboardi 2018, "Privacy amplification by subsampling", Theorem 8; Li, Qardaji, Su 2012, "On
+    sampling, anonymization, and differential privacy", Theorem 1.
+
+    >>> sampled = SampledProfile(PureProfile(Fraction(1)), Fraction(1, 10))
+    >>> round(sampled.delta(Decimal(0)).high, 12), sampled.delta(Decimal("0.1586")).high
+    (Decimal('0.046211715726'), Decimal('0'))
+    """
+
+    whole: Profile
+    rate: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", exact_positive(self.rate, "rate"))
+        if self.rate > 1:
+            raise LossError("a unit is in the sample with a chance of at most 1")
+
+    @property
+    def tail(self) -> Decimal | None:
+        """That of the release from all units: ε₀ is ε + ln(1/rate), nearly."""
+        return self.whole.tail
+
+    def end(self, mu: Decimal) -> Decimal:
+        """That of the release from all units, whose δ is no smaller at the same ε."""
+        return self.whole.end(mu)
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The upper bound, between its own bounds of rounding."""
+        rate = exactly(self.rate)
+        with localcontext(prec=110):
+            inner = 1 + (epsilon.exp() - 1) / rate
+            around = (inner.ln() - MARGIN * (1 + epsilon), inner.ln() + MARGIN * (1 + epsilon))
+            high = self.whole.delta(max(around[0], Decimal(0))).high
+            low = self.whole.delta(max(around[1], Decimal(0))).low
+            return Bounds(near(rate * low).low, near(rate * high).high) if high else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
 class GaussianProfile:
     """That of μ-GDP, which continuous and rounded Gaussian noise of σ = l2_sensitivity/μ has exactly.
 

@@ -143,3 +143,31 @@ def mu_of_lattice_gaussian(rho: Fraction) -> Decimal:
             return _UP.next_plus(simple)
         log_tail = _DOWN.next_minus(_DOWN.ln(_DOWN.divide(_DOWN.subtract(1, y), Decimal(2))))
         return min(_UP.multiply(2, quantile_up(log_tail)), _UP.next_plus(simple))
+
+
+@lru_cache(maxsize=1024)
+def mu_of_discrete_gaussian(variance: Fraction, l2_squared: Fraction) -> Decimal:
+    """The μ of discrete Gaussian noise of this parameter for a vector of integers of this squared l2 sensitivity, rounded up.
+
+    Claim: μ = l2_sensitivity·2Φ⁻¹((1+y)/2) with y = 1/√(2π·variance), at most 2·l2_sensitivity/√variance.
+    Why: the proof of `mu_of_lattice_gaussian` bounds the steps of one integer by that at any parameter; coordinates compose
+    by √Σμ². Where the parameter is known it is less than the bound there, which is for the least parameter.
+    Source: derived there.
+
+    >>> mu = mu_of_discrete_gaussian(Fraction(10**12), Fraction(10**12))
+    >>> round(mu, 12), mu > 1
+    (Decimal('1.000000000000'), True)
+    """
+    length = _UP.sqrt(decimal_up(l2_squared))
+    length = length if length * length >= decimal_up(l2_squared) else _UP.next_plus(length)
+    with localcontext(prec=_DIGITS):
+        below = _DOWN.sqrt(
+            _DOWN.multiply(2 * PI * (1 - MARGIN), _DOWN.divide(variance.numerator, variance.denominator))
+        )
+        y = _UP.next_plus(_UP.divide(1, _DOWN.next_minus(below)))
+        root = _DOWN.next_minus(_DOWN.sqrt(_DOWN.divide(variance.numerator, variance.denominator)))
+        simple = _UP.divide(2, root)
+        if y < Decimal("0.999"):
+            log_tail = _DOWN.next_minus(_DOWN.ln(_DOWN.divide(_DOWN.subtract(1, y), Decimal(2))))
+            simple = min(_UP.multiply(2, quantile_up(log_tail)), simple)
+        return _UP.multiply(_UP.next_plus(length), simple)

@@ -1,8 +1,15 @@
-"""Noise mechanisms: exact samplers, tail bounds and privacy losses of the noise that is added to integers.
+"""Mechanisms: a public library of those of the literature, and the noise laws that the engine draws.
 
-A mechanism is a frozen value that names an exact law on the integers; `MECHANISMS` lists them all, and
-the law tests run over it. One file a mechanism; all randomness comes through `Entropy`, and every draw
-through `sampler`.
+- `LIBRARY`, for use without SQL: `LaplaceMechanism`, `RandomizedResponse`, `ExponentialMechanism` and more take a loss and a
+  sensitivity, and give samples, variance, intervals, the privacy profile and the event for an accountant.
+- `MECHANISMS`, for plans: a law is a frozen value on the integers, in lattice steps, with tail bounds and its loss for a
+  sensitivity; the law tests run over it. One file a law.
+
+All randomness comes through `Entropy`, and every draw through `sampler`.
+
+>>> noise = LaplaceMechanism(epsilon=0.5, sensitivity=1)
+>>> round(noise.variance, 2), noise.event()
+(8.0, Pure(epsilon=Fraction(1, 2)))
 """
 
 from __future__ import annotations
@@ -14,6 +21,26 @@ from dpsql.mechanisms.cube import Cube
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.library import (
+    LIBRARY,
+    CubeMechanism,
+    DiscreteGaussianMechanism,
+    ExponentialMechanism,
+    GaussianMechanism,
+    GeometricMechanism,
+    LaplaceMechanism,
+    LibraryMechanism,
+    LocalMechanism,
+    NoiseMechanism,
+    PermuteAndFlipMechanism,
+    RandomizedResponse,
+    ReportNoisyMax,
+    SelectionMechanism,
+    StaircaseMechanism,
+    UnaryEncoding,
+    VectorMechanism,
+    WishartMechanism,
+)
 from dpsql.mechanisms.partition_selection import PartitionSelection
 from dpsql.mechanisms.records import register
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
@@ -25,19 +52,37 @@ MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube, St
 register(*MECHANISMS, CombinedNoise)
 
 __all__ = [
+    "LIBRARY",
     "MECHANISMS",
     "CombinedNoise",
     "ConsistencyNoise",
     "Cube",
+    "CubeMechanism",
     "DiscreteGaussian",
+    "DiscreteGaussianMechanism",
     "Entropy",
     "Exponential",
+    "ExponentialMechanism",
+    "GaussianMechanism",
     "Geometric",
+    "GeometricMechanism",
+    "LaplaceMechanism",
+    "LibraryMechanism",
+    "LocalMechanism",
     "Mechanism",
+    "NoiseMechanism",
     "PartitionSelection",
     "PermuteAndFlip",
+    "PermuteAndFlipMechanism",
+    "RandomizedResponse",
     "Refinement",
+    "ReportNoisyMax",
+    "SelectionMechanism",
     "Sensitivity",
     "Staircase",
+    "StaircaseMechanism",
     "SystemEntropy",
+    "UnaryEncoding",
+    "VectorMechanism",
+    "WishartMechanism",
 ]

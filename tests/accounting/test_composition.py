@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -13,8 +14,18 @@ from hypothesis import strategies as st
 from ledger.adversaries import Release, leaking_response, response, worst_delta
 from scipy import stats
 
-from dpsql.accounting.composition import Guarantee, advanced, group, parallel, sequential
+from dpsql.accounting.composition import (
+    Guarantee,
+    advanced,
+    group,
+    parallel,
+    post_processed,
+    sampled,
+    sequential,
+)
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure
+from dpsql.accounting.measurement import measure
+from dpsql.accounting.profiles import ApproximateProfile, GaussianProfile, PureProfile, SampledProfile
 from dpsql.accounting.renyi import fixed_epsilon
 from dpsql.errors import LossError
 
@@ -180,3 +191,125 @@ def test_what_is_no_guarantee_is_refused() -> None:
         parallel([])
     with pytest.raises(LossError):
         group(good, 0)
+
+
+@settings(max_examples=20)
+@given(st.lists(EPSILON, min_size=2, max_size=3))
+def test_parallel_composition_of_a_unit_that_moves(epsilons: list[Fraction]) -> None:
+    """A unit that leaves one partition and enters another is seen by both: the two largest losses add, and are attained."""
+    claimed = parallel([Guarantee(epsilon) for epsilon in epsilons], neighbors="replace")
+
+    def law(where: int, what: int) -> np.ndarray:
+        """Each partition answers what its unit says, 1 or 2, or 0 where nobody is, by response among three."""
+        truths = [what if part == where else 0 for part in range(len(epsilons))]
+        chances = []
+        for told in itertools.product(range(3), repeat=len(epsilons)):
+            parts = (
+                math.exp(float(e)) ** (answer == truth) / (math.exp(float(e)) + 2)
+                for e, answer, truth in zip(epsilons, told, truths, strict=True)
+            )
+            chances.append(math.prod(parts))
+        return np.array(chances)
+
+    places = list(itertools.product(range(len(epsilons)), (1, 2)))
+    worst = max(float(np.log(law(*here) / law(*there)).max()) for here in places for there in places)
+    assert worst == pytest.approx(float(claimed.epsilon))
+    assert parallel([Guarantee(epsilons[0])], neighbors="replace") == Guarantee(epsilons[0])
+    with pytest.raises(LossError):
+        parallel([Guarantee(epsilons[0])], neighbors="swap")  # type: ignore[arg-type]
+
+
+def test_post_processing_by_any_table_keeps_the_loss() -> None:
+    """Random stochastic maps of a leaking release never have a larger δ at any ε, and the function says so."""
+    generator = np.random.default_rng(4)
+    guarantee = Guarantee(Fraction(1), Fraction(1, 20))
+    assert post_processed(guarantee) == guarantee
+    e, d = 1.0, 0.05
+    truth = (1 - d) / (1 + math.exp(-e))
+    here, there = np.array([d, truth, 1 - d - truth, 0]), np.array([0, 1 - d - truth, truth, d])
+    assert np.maximum(here - math.exp(e) * there, 0).sum() == pytest.approx(d)
+    for _ in range(200):
+        table = generator.dirichlet(np.full(3, 0.3), 4)
+        for epsilon in (0.0, 0.4, 1.0):
+            before, after = (
+                np.maximum(p - math.exp(epsilon) * q, 0).sum()
+                for p, q in ((here, there), (here @ table, there @ table))
+            )
+            assert after <= before + 1e-12
+
+
+def sampled_laws(law: np.ndarray, rate: float, units: int) -> np.ndarray:
+    """The law of a release whose law is `law[n]` for a count of n, from a Poisson sample of that many units."""
+    return stats.binom.pmf(np.arange(units + 1), units, rate) @ law[: units + 1]
+
+
+@pytest.mark.parametrize("rate", ["1/100", "1/5", "9/10", "1"])
+@pytest.mark.parametrize("each", ["1/10", "1", "3"])
+def test_sampling_amplifies_as_is_said(each: str, rate: str) -> None:
+    """A noisy count of a Poisson sample keeps the smaller loss for a unit more or less, both ways; one unit attains it."""
+    epsilon, chance = Fraction(each), Fraction(rate)
+    claimed = sampled(Guarantee(epsilon), chance)
+    k = np.arange(-300, 320)
+    law = np.exp(-float(epsilon) * np.abs(k - np.arange(8)[:, np.newaxis]))
+    law /= law.sum(axis=1, keepdims=True)
+    worst = 0.0
+    for units in range(1, 8):
+        here, there = (sampled_laws(law, float(chance), n) for n in (units, units - 1))
+        inside = slice(250, 370)
+        worst = max(worst, float(np.abs(np.log(here[inside] / there[inside])).max()))
+        profile = SampledProfile(PureProfile(epsilon), chance)
+        for part in (0.0, 0.3, 0.9):
+            at = part * float(claimed.epsilon)
+            bound = float(profile.delta(Decimal(at)).high) + 1e-12
+            for one, other in ((here, there), (there, here)):
+                assert np.maximum(one - math.exp(at) * other, 0).sum() <= bound
+            if units == 1:
+                assert np.maximum(here - math.exp(at) * there, 0).sum() == pytest.approx(bound, rel=1e-6)
+    assert worst == pytest.approx(float(claimed.epsilon), rel=1e-6)
+    assert claimed.epsilon <= epsilon
+
+
+def test_sampling_amplifies_delta_too() -> None:
+    """A leaking response of one unit, sampled: δ is the rate times as much, at the smaller ε; the profile agrees."""
+    e, d, rate = 1.0, 0.05, 0.2
+    claimed = sampled(Guarantee(Fraction(1), Fraction(1, 20)), Fraction(1, 5))
+    assert float(claimed.delta) == pytest.approx(rate * d)
+    truth = (1 - d) / (1 + math.exp(-e))
+    with_unit, without = np.array([d, truth, 1 - d - truth, 0]), np.array([0, 1 - d - truth, truth, d])
+    here, there = (1 - rate) * without + rate * with_unit, without
+    for one, other in ((here, there), (there, here)):
+        assert (
+            np.maximum(one - math.exp(float(claimed.epsilon)) * other, 0).sum()
+            <= float(claimed.delta) + 1e-12
+        )
+    assert np.maximum(here - math.exp(float(claimed.epsilon)) * there, 0).sum() == pytest.approx(rate * d)
+    profile = SampledProfile(ApproximateProfile(Fraction(1), Fraction(1, 20)), Fraction(1, 5))
+    kept = Decimal(claimed.epsilon.numerator) / Decimal(claimed.epsilon.denominator)
+    assert float(profile.delta(kept).high) == pytest.approx(rate * d, rel=1e-6)
+
+
+def test_a_sampled_gaussian_release_is_measured() -> None:
+    """The amplified profile of Gaussian noise is Gaussian with a μ between the rate's share and the whole one."""
+    whole = GaussianProfile(Decimal(1))
+    low, high = measure(SampledProfile(whole, Fraction(1, 2)), Decimal("0.02"))
+    assert Decimal("0.5") < low <= high <= Decimal("1.02")
+    assert SampledProfile(whole, Fraction(1)).delta(Decimal(1)).high == pytest.approx(
+        whole.delta(Decimal(1)).high
+    )
+
+
+@pytest.mark.parametrize("rate", [Fraction(0), Fraction(-1), Fraction(2)])
+def test_no_sample_has_such_a_rate(rate: Fraction) -> None:
+    """A chance is above 0, and 1 at most."""
+    with pytest.raises(LossError):
+        sampled(Guarantee(Fraction(1)), rate)
+    with pytest.raises(LossError):
+        SampledProfile(PureProfile(Fraction(1)), rate)
+
+
+def test_sampling_of_enormous_losses_is_bounded() -> None:
+    """Where e^ε is beyond all numbers, the loss is ε less ln(1/rate), and no more than ε."""
+    huge = sampled(Guarantee(Fraction(10**6)), Fraction(1, 10))
+    assert float(huge.epsilon) == pytest.approx(10**6 - math.log(10), abs=1e-6)
+    near = sampled(Guarantee(Fraction(999)), Fraction(1, 10))
+    assert float(near.epsilon) == pytest.approx(999 - math.log(10), abs=1e-6)

@@ -12,7 +12,7 @@ from sql.codes import raised
 import dpsql
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("functions", "policy", "cli", "errors", "sql", "types")
+PAGES = ("functions", "policy", "cli", "errors", "sql", "types", "mechanisms")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,16 @@ def test_a_generated_page_is_current(generated: dict[str, str], name: str) -> No
     assert set(generated) == set(PAGES)
     page = ROOT / "docs" / "reference" / f"{name}.md"
     assert page.read_text(encoding="utf-8") == generated[name], "run: python docs/generate.py"
+
+
+def test_the_pictures_of_the_gallery_are_current(generator: dict[str, Any]) -> None:
+    """Each mechanism of the library has a picture of its law beside samples, as `python docs/generate.py` draws it."""
+    made = generator["gallery"]["pictures"]()
+    assert len(made) == len(generator["gallery"]["LIBRARY"])
+    assert set(made) == set(generator["gallery"]["PICTURES"].glob("*.svg"))
+    for path, text in made.items():
+        assert path.read_text(encoding="utf-8") == text, "run: python docs/generate.py"
+        assert text.count("<rect") > 3, "samples are bars"
 
 
 def test_every_code_of_a_refusal_is_listed(generated: dict[str, str]) -> None:

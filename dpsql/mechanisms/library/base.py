@@ -1,0 +1,228 @@
+"""What the mechanisms of the library share: numbers as they are written, lattices, and additive noise on them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Event
+from dpsql.accounting.profiles import Profile
+from dpsql.errors import DataError, LossError
+from dpsql.mechanisms.base import Floats, Mechanism
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.request.loss import Amount, amount
+
+FINENESS = 1 << 20
+"""Lattice steps in one scale of a continuous law, where no step is given."""
+MOST_DIMENSIONS = 1024
+_ROOT_BITS = 64
+
+
+class LibraryMechanism(Protocol):
+    """A mechanism of the literature: losses and sensitivities in, the exact law out.
+
+    `error` is what is released less what is true, of which `variance` and `interval` speak: of each coordinate for additive
+    noise, of the score for a selection, of an estimated frequency for a local answer.
+    """
+
+    name: ClassVar[str]
+    """What the mechanism is called."""
+
+    def sample(self, size: int = 1, *, entropy: Entropy = ...) -> NDArray[Any]:
+        """`size` independent draws, from the operating system's entropy unless another source is given."""
+        ...
+
+    @property
+    def variance(self) -> float:
+        """The variance of the error, rounded to nearest."""
+        ...
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Ends between which the error lies with at least that probability."""
+        ...
+
+    def profile(self) -> Profile:
+        """The least δ at each ε, or an upper bound where the docstring of the class says so."""
+        ...
+
+    def event(self) -> Event:
+        """What a ledger or an accountant is charged with."""
+        ...
+
+
+class NoiseMechanism(ABC):
+    """Additive noise, drawn as exact integers on a public lattice.
+
+    Claim: `release` is as private as the class claims for a query of the `sensitivity` in real numbers.
+    Why: a value is rounded to the nearest multiple of `step`, which is public; what rounding adds to the sensitivity is
+    counted in `law`, and the noise is an integer of steps with exactly that law. Nothing is added up in floats: the
+    released number is one exact product. Noise that is drawn in floats and added to a float leaks by its low bits.
+    Source: Mironov 2012, "On significance of the least significant bits for differential privacy"; Balcer, Vadhan 2018,
+    "Differential privacy on finite computers". The sensitivity of a query that is itself computed in floats may exceed
+    that of the same query in real numbers: Casacuberta, Shoemate, Vadhan, Wagaman 2022, "Widespread underestimation of
+    sensitivity in differentially private libraries".
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    dimensions: int
+
+    @property
+    @abstractmethod
+    def law(self) -> Mechanism:
+        """The law of one coordinate's noise, on the integers: 1 is one `step`."""
+
+    @property
+    @abstractmethod
+    def spacing(self) -> Fraction:
+        """The lattice's step, exactly."""
+
+    @abstractmethod
+    def profile(self) -> Profile:
+        """The least δ at each ε."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """What an accountant is charged with."""
+
+    @abstractmethod
+    def density(self, at: Floats) -> Floats:
+        """The law in closed form: the density, or for integers the probability, of one coordinate's noise."""
+
+    def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[Any]:
+        """`size` independent draws of the noise: shape `(size,)`, or `(size, dimensions)` of vectors.
+
+        Integers where the step is 1, else floats that are exact multiples of the step.
+        """
+        steps = self.law.draw(size * self.dimensions, entropy or SystemEntropy())
+        found = self._scaled(steps)
+        return found if self.dimensions == 1 else found.reshape(size, self.dimensions)
+
+    def release(
+        self, values: Amount | Sequence[Any] | NDArray[Any], *, entropy: Entropy | None = None
+    ) -> Any:
+        """The values with noise: one number, or as many as there are dimensions. Each call is a release of its own.
+
+        DataError for another number of values, for one that is not finite or, where the mechanism is for integers only, for
+        one that is not a multiple of the step.
+        """
+        single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
+        given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
+        if len(given) != self.dimensions:
+            raise DataError(f"the mechanism is for {self.dimensions} values, not {len(given)}")
+        steps = self.law.draw(self.dimensions, entropy or SystemEntropy())
+        noisy = self._scaled([self._place(value) + noise for value, noise in zip(given, steps, strict=True)])
+        return noisy[0].item() if single else noisy
+
+    @property
+    def variance(self) -> float:
+        """The variance of one coordinate's noise, rounded to nearest."""
+        return self.law.variance_float() * float(self.spacing) ** 2
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """The narrowest ends, in whole steps, between which one coordinate's noise lies with that probability.
+
+        DataError unless 0 < confidence < 1.
+        """
+        reach = float(self.law.half_width(confidence) * self.spacing)
+        return -reach, reach
+
+    def describe(self) -> str:
+        """The law in words, in lattice steps."""
+        return f"{self.law.describe()}, in steps of {float(self.spacing):.6g}"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether values may lie between the points of the lattice; if not, they are refused there."""
+        return True
+
+    def _place(self, value: Any) -> int:
+        """The nearest point of the lattice, in steps, exactly."""
+        try:
+            steps = Fraction(value.item() if isinstance(value, np.generic) else value) / self.spacing
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("only finite numbers can be released") from None
+        if not self.rounds and steps.denominator != 1:
+            raise DataError(
+                f"the {self.name} mechanism is for multiples of {self.spacing}",
+                hint="take a mechanism for real numbers, which rounds them and counts that in its noise",
+            )
+        return math.floor(steps + Fraction(1, 2))
+
+    def _scaled(self, steps: Sequence[int]) -> NDArray[Any]:
+        if self.spacing == 1:
+            return np.array(steps, np.int64 if all(abs(step) < 1 << 62 for step in steps) else object)
+        return np.array([float(step * self.spacing) for step in steps])
+
+
+def put(record: object, **values: object) -> None:
+    """Sets fields of a frozen record while it is made."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)
+
+
+def dimensions_within(dimensions: int, most: int = MOST_DIMENSIONS) -> int:
+    """`dimensions` itself; LossError unless it is a whole number from 1 to `most`."""
+    if type(dimensions) is not int or not 1 <= dimensions <= most:
+        raise LossError(f"a vector has 1 to {most} dimensions, not {dimensions!r}")
+    return dimensions
+
+
+def spacing_of(step: Amount | None, scale: Fraction) -> Fraction:
+    """`step` itself, or the largest power of two that is at most `scale` / 2**20."""
+    if step is not None:
+        return amount(step, "step")
+    wanted = scale / FINENESS
+    power = wanted.numerator.bit_length() - wanted.denominator.bit_length()
+    found = Fraction(2) ** power
+    return found if found <= wanted else found / 2
+
+
+def steps_moved(sensitivity: Fraction, spacing: Fraction) -> int:
+    """How many steps the rounding of one number moves at most, if the number moves by at most `sensitivity`.
+
+    Claim: ⌈sensitivity/step⌉.
+    Why: with ⌊·⌋ the rounding and f the part that x lies above its point, x + D lies in the row of ⌊f + D⌋ steps more,
+    and f < 1.
+
+    >>> steps_moved(Fraction(1), Fraction(1, 4)), steps_moved(Fraction(1), Fraction(2, 3))
+    (4, 2)
+    """
+    return math.ceil(sensitivity / spacing)
+
+
+def l1_steps_moved(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> int:
+    """The same for the l1 norm of a vector: less than a step more for each coordinate.
+
+    >>> l1_steps_moved(Fraction(1), Fraction(1, 4), 1), l1_steps_moved(Fraction(1), Fraction(1, 4), 3)
+    (4, 6)
+    """
+    return math.ceil(sensitivity / spacing + dimensions) - 1
+
+
+def squared_steps_moved(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> Fraction:
+    """The square of the same for the l2 norm: the rounding errors add √dimensions, rounded up.
+
+    >>> squared_steps_moved(Fraction(1), Fraction(1, 4), 1)
+    Fraction(16, 1)
+    """
+    if dimensions == 1:
+        return Fraction(steps_moved(sensitivity, spacing) ** 2)
+    return (sensitivity / spacing + root_up(Fraction(dimensions))) ** 2
+
+
+def root_up(square: Fraction) -> Fraction:
+    """A rational, barely above the square root.
+
+    >>> 0 < root_up(Fraction(2)) ** 2 - 2 < Fraction(1, 2**60)
+    True
+    """
+    scaled = square * (1 << 2 * _ROOT_BITS)
+    return Fraction(math.isqrt(math.ceil(scaled)) + 1, 1 << _ROOT_BITS)

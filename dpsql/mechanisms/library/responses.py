@@ -1,0 +1,258 @@
+"""Randomised response and optimised unary encoding: each person's answer is randomised before it leaves them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Pure
+from dpsql.accounting.numerics.rigorous import ln_up
+from dpsql.accounting.profiles import Profile, ResponseProfile, UnaryProfile
+from dpsql.errors import DataError, LossError
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.library.base import put
+from dpsql.mechanisms.sampler import below, lies
+from dpsql.request.loss import Amount, amount
+
+MOST_CHOICES = 1 << 16
+
+
+class LocalMechanism(ABC):
+    """A randomised answer to a question with `choices` answers, which are numbered from 0.
+
+    An answer supports some choices. It supports the true one with chance `p`, and any other one with chance `q` < p; so a count
+    c of the answers that support a choice, of n, estimates its frequency as (c/n - q)/(p - q), without bias.
+
+    The error is that estimate from a single answer less the truth.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    choices: int
+
+    @property
+    @abstractmethod
+    def p(self) -> float:
+        """The chance that an answer supports the truth."""
+
+    @property
+    @abstractmethod
+    def q(self) -> float:
+        """The chance that an answer supports a given choice that is not the truth."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Fraction:
+        """ε, exactly or barely above."""
+
+    @abstractmethod
+    def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[Any]:
+        """`size` independent answers of somebody whose truth is that choice."""
+
+    @abstractmethod
+    def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which choices each answer supports: shape `(answers, choices)`."""
+
+    @abstractmethod
+    def profile(self) -> Profile:
+        """The least δ at each ε."""
+
+    def event(self) -> Pure:
+        """`Pure(ε)`."""
+        return Pure(self.loss)
+
+    def release(self, truth: int, *, entropy: Entropy | None = None) -> Any:
+        """The answer of one person with that truth. A second answer to the same question is a second release."""
+        return self.sample(1, truth=truth, entropy=entropy)[0].tolist()
+
+    @property
+    def variance(self) -> float:
+        """The variance of a rare choice's frequency as estimated from one answer; that of n answers is an nth of it.
+
+        Source: Wang, Blocki, Li, Jha 2017, equation (4) for any p and q.
+        """
+        return self.q * (1 - self.q) / (self.p - self.q) ** 2
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Ends between which the estimate for a choice that is not the truth lies with that probability, from one answer.
+
+        An answer supports it or not, so the ends are the estimates of both, or one where that suffices. DataError unless
+        0 < confidence < 1.
+        """
+        if not 0 < confidence < 1:
+            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+        low, high = -self.q / (self.p - self.q), (1 - self.q) / (self.p - self.q)
+        return (
+            (low, low) if 1 - self.q >= confidence else (high, high) if self.q >= confidence else (low, high)
+        )
+
+    def _check_truth(self, truth: int) -> None:
+        if not 0 <= truth < self.choices:
+            raise DataError(f"the choices are numbered from 0 to {self.choices - 1}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomizedResponse(LocalMechanism):
+    """The truth with chance e^ε/(e^ε + choices - 1), and each other choice with chance 1/(e^ε + choices - 1).
+
+    `odds`, where given, is e^ε itself, for coins: `fair_coins()` and `of_truth(alpha)` make such ones. One of `epsilon` and
+    `odds` is given.
+
+    Claim: ε-DP for each answer, whoever collects them; the profile is exact, and with two choices the largest of all ε-DP
+    releases.
+    Why: the truth is e^ε times as likely as on the neighbour, each other answer at most as likely.
+    Source: Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias"; Kairouz, Bonawitz,
+    Ramage 2016, "Discrete distribution estimation under local privacy".
+
+    >>> survey = RandomizedResponse.fair_coins()
+    >>> survey.p, survey.q, round(float(survey.loss), 12) == round(math.log(3), 12)
+    (0.75, 0.25, True)
+    """
+
+    name: ClassVar[str] = "randomised response"
+
+    epsilon: Amount | None = None
+    choices: int = 2
+    odds: Amount | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.odds is None):
+            raise LossError("randomised response has either an epsilon or odds", hint="epsilon=1")
+        if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
+            raise LossError(f"a question has 2 to {MOST_CHOICES} choices, not {self.choices!r}")
+        if self.epsilon is not None:
+            put(self, epsilon=amount(self.epsilon))
+        elif self.odds is not None:
+            put(self, odds=amount(self.odds, "odds"))
+            if amount(self.odds) <= 1:
+                raise LossError("the truth must be more likely than any other answer: odds above 1")
+
+    @classmethod
+    def fair_coins(cls) -> RandomizedResponse:
+        """Two fair coins: heads, the truth; tails, whatever the second coin says. ε = ln 3.
+
+        Source: Dwork, Roth 2014, Claim 3.5.
+        """
+        return cls.of_truth(Fraction(1, 2))
+
+    @classmethod
+    def of_truth(cls, alpha: Amount, choices: int = 2) -> RandomizedResponse:
+        """The truth with chance `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
+
+        With two choices that is ln((1+α)/(1-α)) = 2·artanh(α), which is above 2α: the often quoted 2α is what it tends to for
+        small α, and no bound. LossError unless 0 < alpha < 1.
+
+        >>> round(float(RandomizedResponse.of_truth(0.5).loss), 4)
+        1.0986
+        """
+        chance = amount(alpha, "alpha")
+        if chance >= 1:
+            raise LossError("who always tells the truth has no privacy: alpha must be below 1")
+        return cls(odds=(1 + (choices - 1) * chance) / (1 - chance), choices=choices)
+
+    @property
+    def loss(self) -> Fraction:
+        """ε, exactly or, where odds are given, their logarithm rounded up."""
+        return amount(self.epsilon) if self.epsilon is not None else ln_up(amount(self.odds or 1))
+
+    @property
+    def p(self) -> float:
+        """The chance of the truth."""
+        if self.odds is not None:
+            return float(amount(self.odds) / (amount(self.odds) + self.choices - 1))
+        return 1 / (1 + (self.choices - 1) * math.exp(-float(self.loss)))
+
+    @property
+    def q(self) -> float:
+        """The chance of any other choice."""
+        if self.odds is not None:
+            return float(1 / (amount(self.odds) + self.choices - 1))
+        shrunk = math.exp(-float(self.loss))
+        return shrunk / (1 + (self.choices - 1) * shrunk)
+
+    def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """`size` independent answers of somebody whose truth is that choice, as numbers of choices; the law is exact."""
+        self._check_truth(truth)
+        source = entropy or SystemEntropy()
+        if self.odds is None:
+            lying = lies(self.loss, self.choices, size, source)
+        else:
+            above, unit = amount(self.odds).as_integer_ratio()
+            all_alike = [above + unit * (self.choices - 1)] * size
+            lying = np.array(below(np.array(all_alike, object), source) >= above, np.bool_)
+        others = np.array(below(np.full(size, self.choices - 1, np.int64), source), np.int64)
+        return np.where(lying, others + (others >= truth), truth)
+
+    def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """An answer supports the choice that it names."""
+        found: NDArray[np.bool_] = np.asarray(answers)[:, np.newaxis] == np.arange(self.choices)
+        return found
+
+    def profile(self) -> ResponseProfile:
+        """The exact one, at ε as `loss` has it."""
+        return ResponseProfile(self.loss, self.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaryEncoding(LocalMechanism):
+    """A bit for each choice: the true one's is 1 with chance 1/2, each other one's with chance 1/(e^ε + 1).
+
+    Claim: ε-DP for each answer; the variance 4e^ε/(e^ε - 1)² does not grow with the number of choices, and is less than that of
+    randomised response from 3e^ε + 2 choices on. The profile is exact.
+    Why: two truths' bits differ, with the ratios (1/2)/q for the one and (1-q)/(1/2) for the other, at most e^ε together.
+    Source: Wang, Blocki, Li, Jha 2017, "Locally differentially private protocols for frequency estimation", section 4.3.
+
+    >>> many = 200
+    >>> unary, response = UnaryEncoding(epsilon=1, choices=many), RandomizedResponse(epsilon=1, choices=many)
+    >>> round(unary.variance, 2), round(response.variance, 2)
+    (3.68, 67.98)
+    """
+
+    name: ClassVar[str] = "unary encoding"
+
+    epsilon: Amount
+    choices: int = 2
+
+    def __post_init__(self) -> None:
+        put(self, epsilon=amount(self.epsilon))
+        if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
+            raise LossError(f"a question has 2 to {MOST_CHOICES} choices, not {self.choices!r}")
+
+    @property
+    def loss(self) -> Fraction:
+        """ε."""
+        return amount(self.epsilon)
+
+    @property
+    def p(self) -> float:
+        """1/2."""
+        return 0.5
+
+    @property
+    def q(self) -> float:
+        """1/(e^ε + 1)."""
+        shrunk = math.exp(-float(self.loss))
+        return shrunk / (1 + shrunk)
+
+    def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.bool_]:
+        """`size` independent answers of somebody whose truth is that choice: shape `(size, choices)`; the law is exact."""
+        self._check_truth(truth)
+        source = entropy or SystemEntropy()
+        found = lies(self.loss, 2, size * self.choices, source).reshape(size, self.choices)
+        found[:, truth] = (source.words(size) & np.uint64(1)).astype(np.bool_)
+        return found
+
+    def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """An answer supports the choices whose bits are 1."""
+        return np.asarray(answers, np.bool_)
+
+    def profile(self) -> UnaryProfile:
+        """The exact one."""
+        return UnaryProfile(self.loss)

@@ -1,0 +1,325 @@
+"""Selections of one of several candidates by score: exponential mechanism, permute-and-flip, report-noisy-max."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import BoundedRange, Pure
+from dpsql.accounting.profiles import BoundedRangeProfile, Profile, PureProfile
+from dpsql.errors import DataError, LossError
+from dpsql.mechanisms.base import Floats
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.library.base import put
+from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
+from dpsql.request.loss import Amount, amount
+
+MOST_CANDIDATES = 10_000
+_FINE = 64
+_NODES = 200
+"""Of the integral of a polynomial, which it is exact for up to 400 candidates, and smooth beyond."""
+
+
+class SelectionMechanism(ABC):
+    """A selection of one of the candidates with these `scores`, of which the highest is wanted.
+
+    `sensitivity` is the most that one unit changes any score; `monotone` says that a unit changes all scores in one direction,
+    as counts do under `add_remove`, which is worth half of the loss. Scores and sensitivity are exact: a float counts as the
+    decimal that it is written as.
+
+    The error is the score of the selected candidate less the highest one, so 0 or less.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    scores: Sequence[Amount]
+    epsilon: Amount
+    sensitivity: Amount
+    monotone: bool
+
+    @abstractmethod
+    def probabilities(self) -> Floats:
+        """The chance of each candidate."""
+
+    @abstractmethod
+    def profile(self) -> Profile:
+        """An upper bound of δ at each ε, over all scores."""
+
+    @abstractmethod
+    def event(self) -> Pure | BoundedRange:
+        """What an accountant is charged with."""
+
+    @abstractmethod
+    def _select(self, entropy: Entropy) -> int: ...
+
+    def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """The indices of `size` independent selections. Each is a release of its own."""
+        source = entropy or SystemEntropy()
+        return np.array([self._select(source) for _ in range(size)], np.int64)
+
+    def release(self, *, entropy: Entropy | None = None) -> int:
+        """The index of the selected candidate."""
+        return self._select(entropy or SystemEntropy())
+
+    @property
+    def variance(self) -> float:
+        """The variance of the selected candidate's score."""
+        scores, chances = self._floats, self.probabilities()
+        mean = float((scores * chances).sum())
+        return float(((scores - mean) ** 2 * chances).sum())
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Ends between which the error lies with that probability; the upper one is 0.
+
+        DataError unless 0 < confidence < 1.
+        """
+        if not 0 < confidence < 1:
+            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+        scores, chances = self._floats, self.probabilities()
+        order = np.argsort(-scores, kind="stable")
+        reached = int(np.searchsorted(np.cumsum(chances[order]), confidence * (1 - 1e-12)))
+        worst = scores[order[min(reached, len(order) - 1)]]
+        return float(worst - scores.max()), 0.0
+
+    def shortfall(self, confidence: float) -> float:
+        """How far below the highest score the selected one lies at most, with that probability, by the theorem.
+
+        Claim: (2Δ/ε)·(ln(|R|/|R_opt|) + t) with probability 1 - e^-t, R_opt being the candidates with the highest score; half
+        of that where scores are monotone.
+        Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.11; the permuted form is never worse (McKenna,
+        Sheldon 2020, Theorem 2).
+        """
+        best = sum(score == max(self._exact) for score in self._exact)
+        depth = math.log(len(self._exact) / best) - math.log1p(-confidence)
+        return float(1 / self._rate) * depth
+
+    @property
+    def _exact(self) -> list[Fraction]:
+        return [Fraction(score) for score in self.scores]
+
+    @property
+    def _floats(self) -> Floats:
+        return np.array([float(score) for score in self._exact])
+
+    @property
+    def _rate(self) -> Fraction:
+        """ε/2Δ, or ε/Δ."""
+        return amount(self.epsilon) / (amount(self.sensitivity) * (1 if self.monotone else 2))
+
+    @property
+    def _penalties(self) -> tuple[list[int], Fraction]:
+        """Whole numbers of a unit that the scores lie below the highest, and that unit."""
+        unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact)))
+        best = max(self._exact)
+        return [int((best - score) / unit) for score in self._exact], unit
+
+    def _check(self) -> None:
+        if not 1 <= len(self.scores) <= MOST_CANDIDATES:
+            raise LossError(f"a selection has 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}")
+        put(
+            self,
+            scores=tuple(_score(score) for score in self.scores),
+            epsilon=amount(self.epsilon),
+            sensitivity=amount(self.sensitivity, "sensitivity"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialMechanism(SelectionMechanism):
+    """A candidate is selected with probability proportional to e^(ε·score/2Δ), or e^(ε·score/Δ) where scores are monotone.
+
+    Claim: ε-DP, and (ε²/8)-zCDP, as its range is ε. The profile is the largest of any selection of that range.
+    Why: the score and the normaliser each change by at most e^(ε/2); see `Exponential`.
+    Source: McSherry, Talwar 2007, "Mechanism design via differential privacy"; Cesar, Rogers 2021 (its zCDP).
+
+    >>> auction = ExponentialMechanism(scores=[3, 3, 3.1, 0], epsilon=2, sensitivity=3.1)
+    >>> [round(float(chance), 3) for chance in auction.probabilities()]
+    [0.293, 0.293, 0.303, 0.111]
+    """
+
+    name: ClassVar[str] = "exponential"
+
+    scores: Sequence[Amount]
+    epsilon: Amount
+    sensitivity: Amount = 1
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def probabilities(self) -> Floats:
+        """The chance of each candidate."""
+        weights: Floats = np.exp(float(self._rate) * (self._floats - self._floats.max()))
+        found: Floats = weights / weights.sum()
+        return found
+
+    def profile(self) -> BoundedRangeProfile:
+        """That of any selection of range ε."""
+        return BoundedRangeProfile(amount(self.epsilon))
+
+    def event(self) -> BoundedRange:
+        """`BoundedRange(epsilon)`."""
+        return BoundedRange(amount(self.epsilon))
+
+    def _select(self, entropy: Entropy) -> int:
+        penalties, unit = self._penalties
+        return Exponential(self._rate * unit).choose([1] * len(penalties), penalties, entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermuteAndFlipMechanism(SelectionMechanism):
+    """Candidates come in a random order, and the first is selected whose coin, of chance e^(-ε·(best - score)/2Δ), is heads.
+
+    Claim: ε-DP; the expected score is never below that of the exponential mechanism at the same ε. It is report-noisy-max with
+    one-sided exponential noise of scale 2Δ/ε.
+    Why: see `PermuteAndFlip`.
+    Source: McKenna, Sheldon 2020, "Permute-and-flip: a new mechanism for differentially private selection"; Ding, Kifer, Sayed,
+    Steinke, Wang, Xiao, Zhang 2021, "The permute-and-flip mechanism is identical to report-noisy-max with exponential noise".
+
+    >>> flip = PermuteAndFlipMechanism(scores=[3, 0], epsilon=1)
+    >>> [round(float(chance), 3) for chance in flip.probabilities()]
+    [0.888, 0.112]
+    """
+
+    name: ClassVar[str] = "permute-and-flip"
+
+    scores: Sequence[Amount]
+    epsilon: Amount
+    sensitivity: Amount = 1
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def probabilities(self) -> Floats:
+        """The chance of each candidate, integrated.
+
+        Why: candidate i wins the noisy maximum where e_i + q_i is above all others; with u = e^-noise that is the integral over
+        u in (0, 1) of the product over j != i of (1 - min(1, u·p_j/p_i)), p being the coins' chances; a best one has p = 1.
+        """
+        coins: Floats = np.exp(float(self._rate) * (self._floats - self._floats.max()))
+        nodes, weights = _gauss()
+        found = np.zeros(len(coins))
+        for index, coin in enumerate(coins):
+            # In t = u/p_i the product changes its form where t·p_j = 1, which is beyond the interval (0, 1] for all p_j <= 1.
+            t = (nodes + 1) / 2
+            others = np.delete(coins, index)
+            found[index] = coin * (weights / 2 * np.prod(1 - np.outer(others, t), axis=0)).sum()
+        return found
+
+    def profile(self) -> PureProfile:
+        """That of any ε-DP release."""
+        return PureProfile(amount(self.epsilon))
+
+    def event(self) -> Pure:
+        """`Pure(epsilon)`."""
+        return Pure(amount(self.epsilon))
+
+    def _select(self, entropy: Entropy) -> int:
+        penalties, unit = self._penalties
+        return PermuteAndFlip(self._rate * unit).choose(penalties, entropy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportNoisyMax(SelectionMechanism):
+    """The candidate whose score with two-sided geometric noise of scale 2Δ/ε, or Δ/ε where monotone, is the highest.
+
+    Of equal noisy scores the first is taken. `step` is the lattice of the noise, by default fine: a scale/64 or finer that
+    divides all scores.
+
+    Claim: ε-DP.
+    Why: given the others' noise, candidate i wins if its noise reaches a threshold, which a unit moves by at most 2Δ (its own
+    score by Δ, the others' by Δ), or by Δ where all move in one direction; and P(noise >= t) falls by at most e^(move/scale).
+    Noisy scores must not be shown: only the index is released.
+    Source: Dwork, Roth 2014, Claim 3.9.
+
+    >>> noisy = ReportNoisyMax(scores=[3, 0], epsilon=1)
+    >>> [round(float(chance), 2) for chance in noisy.probabilities()]
+    [0.81, 0.19]
+    """
+
+    name: ClassVar[str] = "report-noisy-max"
+
+    scores: Sequence[Amount]
+    epsilon: Amount
+    sensitivity: Amount = 1
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def _noise(self) -> tuple[list[int], Geometric]:
+        """The scores in steps of the lattice below the highest, and the law of the noise in these steps."""
+        penalties, unit = self._penalties
+        finer = max(1, math.ceil(_FINE * self._rate * unit))
+        return [finer * penalty for penalty in penalties], Geometric(1 / (self._rate * unit / finer))
+
+    def probabilities(self) -> Floats:
+        """The chance of each candidate, summed over the noise of the winner."""
+        penalties, law = self._noise
+        scale = float(law.scale)
+        reach = math.ceil(45 * scale)
+        k = np.arange(-reach, reach + 1, dtype=np.float64)
+        ratio = math.exp(-1 / scale)
+
+        def below(t: Floats) -> Floats:
+            """P(noise <= t)."""
+            side = np.exp(-np.where(t >= 0, t + 1, -t) / scale) / (1 + ratio)
+            found: Floats = np.where(t >= 0, 1 - side, side)
+            return found
+
+        mass = (1 - ratio) / (1 + ratio) * np.exp(-np.abs(k) / scale)
+        found = np.zeros(len(penalties))
+        for index, penalty in enumerate(penalties):
+            won = mass.copy()
+            for other, behind in enumerate(penalties):
+                if other != index:
+                    lead = float(behind - penalty)
+                    won *= below(k + lead - (1 if other < index else 0))
+            found[index] = won.sum()
+        return found
+
+    def profile(self) -> PureProfile:
+        """That of any ε-DP release."""
+        return PureProfile(amount(self.epsilon))
+
+    def event(self) -> Pure:
+        """`Pure(epsilon)`."""
+        return Pure(amount(self.epsilon))
+
+    def _select(self, entropy: Entropy) -> int:
+        penalties, law = self._noise
+        noisy = [
+            noise - penalty
+            for noise, penalty in zip(law.draw(len(penalties), entropy), penalties, strict=True)
+        ]
+        return noisy.index(max(noisy))
+
+
+@lru_cache(maxsize=1)
+def _gauss() -> tuple[Floats, Floats]:
+    """Points and weights of Gauss and Legendre."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
+
+
+def _score(score: Any) -> Fraction:
+    """A score as an exact number, of either sign."""
+    plain = score.item() if isinstance(score, np.generic) else score
+    try:
+        exact = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
+        return Fraction(0) if exact == 0 else amount(abs(exact)) * (1 if exact > 0 else -1)
+    except (ArithmeticError, LossError):
+        raise DataError("a score is a finite number") from None
