@@ -187,16 +187,16 @@ class QuantileSelection:
 
         The point of a value is a region of its own; the points between two values form one region.
         """
-        lattice, offset = self.lattice, self.offset(window.count)
-        start, below = lattice.low, window.before
+        lattice, offset, cutoff = self.lattice, self.offset(window.count), self.cutoff
+        each, start, below = self.steps_per_row, lattice.low, window.before
         found = []
         edge, runs = self._edge(window)
 
         def add(size: int, here: int) -> None:
-            above, under = self.steps_per_row * below - offset, offset - self.steps_per_row * (below + here)
+            above, under = each * below - offset, offset - each * (below + here)
             if start == edge and size == 1:
                 above, under = (0, under) if self.interval_end < 0 else (above, 0)
-            found.append((start, size, min(self.cutoff, max(0, above, under))))
+            found.append((start, size, min(cutoff, max(0, above, under))))
 
         for point, here in runs:
             add(point - start, 0)
