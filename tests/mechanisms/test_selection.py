@@ -16,6 +16,7 @@ from dpsql.accounting import BoundedRange
 from dpsql.accounting.accountants import ZcdpAccountant
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Exponential, PermuteAndFlip
+from dpsql.mechanisms.selection import held_in_floats
 from tests.entropy import ScriptedEntropy, SeededEntropy
 
 ALL_ONES = 2**64 - 1
@@ -64,6 +65,33 @@ def test_a_tie_reads_on() -> None:
     assert mechanism.choose([1, 2], [0, 0], ScriptedEntropy([third, third + 1])) == 1
     # The far end of the last candidate, next to which the total is not known well enough at first.
     assert mechanism.choose([1, 1], [0, 1], ScriptedEntropy([ALL_ONES, ALL_ONES, 0])) == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**60), st.integers(0, 10**6)), min_size=1, max_size=40),
+    st.fractions(Fraction(1, 10**4), Fraction(2)),
+    st.integers(0, ALL_ONES),
+    st.integers(-4_000, 4_000) | st.integers(-(2**30), 2**30),
+    st.integers(0, 39),
+)
+def test_floats_decide_as_exact_arithmetic_does(
+    given_: list[tuple[int, int]], rate: Fraction, word: int, beside: int, near: int
+) -> None:
+    """What floats decide is what the exact bounds decide, also for words next to where two candidates meet."""
+    weights = [1 + given_[0][0], *(weight for weight, _ in given_[1:])]
+    steps = [0, *(step for _, step in given_[1:])]
+    mechanism = Exponential(rate)
+    border = sum(law(mechanism, weights, steps)[: near % len(weights) + 1])
+    for each in (word, min(ALL_ONES, max(0, int(border * 2**64) + beside))):
+        found = held_in_floats(rate, weights, steps, each)
+        assert found is None or found == mechanism._held(weights, steps, each, 64, 60)
+
+
+def test_floats_decide_nearly_always() -> None:
+    """Of 2,000 words none is left to exact arithmetic among a thousand candidates of a wide lattice."""
+    entropy, weights, steps = SeededEntropy(3), [1, 2**40] * 500, list(range(1000))
+    words = [int(word) for word in entropy.words(2_000)]
+    assert None not in {held_in_floats(Fraction(1, 50), weights, steps, word) for word in words}
 
 
 PENALTIES = st.lists(st.integers(0, 20), min_size=2, max_size=5)

@@ -229,4 +229,12 @@ FAULTS = (
         "of few rows there is no end that surely holds the quantile",
         "tests/properties/test_ranked.py::test_ends_among_public_values_have_the_bounds",
     ),
+    Fault(
+        "floats-decide-what-they-do-not-know",
+        "dpsql.mechanisms.selection:held_in_floats",
+        "2.0**-39 + len(weights) * 2.0**-50",
+        "0.0",
+        "a candidate is chosen by the rounding of floats, where two meet",
+        "tests/mechanisms/test_selection.py::test_floats_decide_as_exact_arithmetic_does",
+    ),
 )
