@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dpsql.backends.catalog import Catalog, CatalogTable
 from dpsql.errors import ProgrammingError
 from dpsql.plan.expr import Facts
 from dpsql.policy import Column, Policy, fold
-from dpsql.shell.view import table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+from dpsql.shell.statements import without_comments
 
 _MOST_VALUES = 12
+_CATALOGUE = re.compile(
+    r"(?:SHOW\s+(?:ALL\s+)?TABLES|(?:DESCRIBE|DESC)(?:\s+(?P<table>\S+))?)", re.IGNORECASE
+)
 
 
-def tables(catalog: Catalog, policy: Policy) -> Table:
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Rows of a catalogue under their heads, `numbers` the columns to align right, and the rules of a table."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    numbers: tuple[int, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+def asked(statement: str) -> str | None:
+    """The table that a statement asks to be described, "" for the list of tables, None for other statements.
+
+    >>> asked("SHOW TABLES;"), asked("describe visits"), asked("SELECT 1")
+    ('', 'visits', None)
+    """
+    bare = without_comments(statement).strip().rstrip(";").rstrip()
+    found = _CATALOGUE.fullmatch(bare)
+    return None if found is None else found["table"] or ""
+
+
+def described(name: str, catalog: Catalog, policy: Policy) -> Description:
+    """The columns of a table with its rules, or, for "", all tables. ProgrammingError (`table`) for one that is not there."""
+    return columns(name, catalog, policy) if name else tables(catalog, policy)
+
+
+def tables(catalog: Catalog, policy: Policy) -> Description:
     """Every declared table with whom its rows belong to."""
-    rows = [
-        (found.name, "private" if found.private else "public", unit(found, policy), str(len(found.columns)))
+    rows = (
+        (found.name, "private" if found.private else "public", unit(found, policy), len(found.columns))
         for found in catalog.tables.values()
-    ]
-    return table(("table", "kind", "privacy unit", "columns"), rows, right=(3,))
+    )
+    return Description(("table", "kind", "privacy unit", "columns"), tuple(rows), numbers=(3,))
 
 
 def unit(found: CatalogTable, policy: Policy) -> str:
@@ -37,7 +64,7 @@ def unit(found: CatalogTable, policy: Policy) -> str:
     return f"{policy.privacy_unit}: {found.unit_column}"
 
 
-def columns(name: str, catalog: Catalog, policy: Policy) -> list[RenderableType]:
+def columns(name: str, catalog: Catalog, policy: Policy) -> Description:
     """The columns of a table with their types, bounds and values, and the rules of the table.
 
     Raises ProgrammingError (`table`) for a table that is not declared.
@@ -47,11 +74,12 @@ def columns(name: str, catalog: Catalog, policy: Policy) -> list[RenderableType]
         known = ", ".join(sorted(each.name for each in catalog.tables.values()))
         raise ProgrammingError(f"there is no table {name}", code="table", hint=f"there are: {known}")
     declared = policy.tables[found.name].columns
-    rows = [
+    rows = (
         (spelt, facts.type.name.lower(), span(declared.get(spelt)), ", ".join(_notes(spelt, facts, found)))
         for spelt, facts in found.columns.values()
-    ]
-    return [table(("column", "type", "bounds or values", "notes"), rows), *_rules(found, policy)]
+    )
+    heads = ("column", "type", "bounds or values", "notes")
+    return Description(heads, tuple(rows), rules=tuple(_rules(found, policy)))
 
 
 def span(column: Column | None) -> str:
