@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
@@ -99,6 +99,10 @@ class BaseConnection(ABC):
     @abstractmethod
     def describe(self) -> Description:
         """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+
+    @abstractmethod
+    def watch(self, sql: str) -> Callable[[], str]:
+        """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged."""
 
     def cursor(self) -> Cursor:
         """A new cursor."""

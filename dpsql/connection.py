@@ -441,6 +441,28 @@ class Connection(BaseConnection):
 
         return Description.of(self.engine.policy, self.engine.catalog)
 
+    def watch(self, sql: str) -> Callable[[], str]:
+        """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged.
+
+        It reads the ledger, which may have entries of others' meanwhile.
+        """
+        engine = self._engine
+        before = engine.ledger.head().entries
+
+        def left_behind() -> str:
+            since = engine.ledger.head().entries - before
+            own = [
+                str(entry.id)
+                for entry in (engine.ledger.entries(limit=since) if since else ())
+                if entry.id > before and entry.query == sql and entry.analyst == engine.analyst
+            ]
+            if not own:
+                return "interrupted; nothing was charged"
+            several = "entries" if len(own) > 1 else "entry"
+            return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}"
+
+        return left_behind
+
     @_alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None

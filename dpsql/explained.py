@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
+from dpsql.request.loss import rounded
 from dpsql.result import Receipt, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a query would be charged: an ε (the most, if it is answered in steps) to the accounts of these names."""
+
+    epsilon: Fraction
+    accounts: tuple[str, ...]
+    steps: bool = False
+
+    def __str__(self) -> str:
+        most = "at most " if self.steps else ""
+        return f"{most}ε {rounded(self.epsilon, 6, up=True)}, charged to {' and '.join(self.accounts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedQuery:
     """The plan of a query with its proofs and its price, line by line; `receipt` is that of an answer, uncharged.
 
-    `notices` say what of the statement needs attention.
+    `notices` say what of the statement needs attention; `price` is None for a query that is free.
     """
 
     lines: tuple[str, ...]
     receipt: Receipt
+    price: Price | None = None
     notices: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from dpsql.cli.demo import demo
 from dpsql.cli.explain import explain
 from dpsql.cli.init import init
 from dpsql.cli.ledger import ledger
-from dpsql.cli.owner_actions import give_back, reset, unlock
+from dpsql.cli.owner_actions import amend, give_back, reset, unlock
 from dpsql.cli.plan import plan
 from dpsql.cli.publish import publish
 from dpsql.cli.query import query
@@ -54,6 +54,7 @@ for command in (
 ):
     app.command()(command)
 ledger.command()(reset)
+ledger.command()(amend)
 ledger.command()(unlock)
 ledger.command("return")(give_back)
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})

@@ -124,12 +124,14 @@ def _reservation(state: ReservationState) -> str:
 
 
 def _begun_anew(path: str, key: Path | None) -> list[Entry]:
-    """The entries by which budgets were begun anew, and tables opened again."""
+    """The entries by which budgets were begun anew or amended, and tables opened again."""
     from dpsql.ledger.key import ledger_key
     from dpsql.ledger.reader import LedgerReader
 
     with closing(LedgerReader.open(path, ledger_key(key))) as history:
-        found = [entry for kind in ("reset", "unlock") for entry in history.last(_MOST_RESETS, kind=kind)]
+        found = [
+            entry for kind in ("reset", "unlock", "amend") for entry in history.last(_MOST_RESETS, kind=kind)
+        ]
     return sorted(found, key=lambda entry: entry.id)
 
 
@@ -138,7 +140,7 @@ def _said(entry: Entry) -> str:
 
     when, why = entry.at.strftime("%Y-%m-%d"), printable(str(entry.details.get("reason", "")))
     whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
-    done = "begun anew" if entry.kind == "reset" else "unlocked"
+    done = {"reset": "begun anew", "amend": "amended"}.get(entry.kind, "unlocked")
     return f"{printable(whose)} was {done} on {when} by {printable(entry.analyst)}: {why}"
 
 

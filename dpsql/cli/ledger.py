@@ -54,7 +54,7 @@ Kind = Annotated[
     str | None,
     typer.Option(
         "--kind",
-        help="Only entries of this kind: charge, failure, unlock, reset, reserve, draw or return.",
+        help="Only entries of this kind: charge, failure, unlock, reset, amend, reserve, draw or return.",
         show_default=False,
     ),
 ]

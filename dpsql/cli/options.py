@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -34,6 +35,11 @@ def _delta(text: str) -> Fraction:
 
 def _amount(text: str, name: str) -> Fraction:
     return _read(lambda: amount(text, name))
+
+
+def number(name: str) -> Callable[[str], Fraction]:
+    """The parser of an option that is a finite number above zero."""
+    return partial(_amount, name=name)
 
 
 def _target_error(text: str) -> str:

@@ -15,6 +15,7 @@ from dpsql.shell.answers import Format
 
 if TYPE_CHECKING:
     from dpsql.result import Result
+    from dpsql.shell.describe import Listing
 
 
 class Style(StrEnum):
@@ -81,7 +82,33 @@ def deliver(result: Result, style: Style, output: Path | None) -> None:
         said = error.strerror
     else:
         return
-    raise OperationalError(
+    raise _not_written(output, said)
+
+
+def list_rows(found: Listing, style: Style, output: Path | None) -> None:
+    """Writes rows of the catalogue. Raises OperationalError (`not_written`), ProgrammingError for Parquet."""
+    from dpsql.shell.answers import listed
+    from dpsql.shell.view import View
+
+    if style is Style.parquet:
+        raise ProgrammingError(
+            "a list of tables or columns is not written as Parquet", code="argument", hint="--format csv"
+        )
+    view = View.of(sys.stdout) if output is None else View()
+    text = listed(
+        found.heads, found.rows, Format(style.value), view, numbers=found.numbers, rules=found.rules
+    )
+    if output is None:
+        print(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _not_written(output, error.strerror) from None
+
+
+def _not_written(output: Path, said: str | None) -> OperationalError:
+    return OperationalError(
         f"{output} cannot be written: {said}",
         code="not_written",
         hint="what was charged is answered again, free: name another file",

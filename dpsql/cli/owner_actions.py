@@ -1,4 +1,4 @@
-"""`dpsql ledger reset`, `unlock` and `return`: what an owner does to budgets, each an entry of the ledger with its author."""
+"""`dpsql ledger reset`, `amend`, `unlock` and `return`: what an owner does to budgets, each an entry of the ledger with its author."""
 
 from __future__ import annotations
 
@@ -71,6 +71,45 @@ def reset(
     whose = f"{name} for {who}" if who else name
     print(f"the budget of {whose} is reset: entry {entry.id} of the ledger")
     print("earlier answers stay known: the guarantees before and after the reset add up")
+
+
+def amend(
+    target: Target,
+    *,
+    policy: Rules,
+    reason: Reason,
+    by: By = None,
+    anchor: AnchorFile = None,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Change the budgets that the ledger holds to those that the policy has now: a larger or a smaller one, for a reason.
+
+    What was spent stays spent. The guarantee is then the new budget, for all answers together, those before included;
+    if answers led to the change, it is the largest budget that any answers would have led to. Whoever has the ledger
+    open must connect again.
+    """
+    from dpsql.connection import login
+    from dpsql.engine.budgets import budgets
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.policy import load
+    from dpsql.shell.view import printable
+
+    rules, recorded = load(policy), _recorded_budgets(target, ledger_key)
+    analysts = {key.analyst for key in recorded if isinstance(key, AccountKey)}
+    wanted = {
+        AccountKey(key) if isinstance(key, str) else key: budget
+        for key, budget in budgets(rules, sorted(analysts)).items()
+    }
+    known = {key: wanted[key] for key in recorded if isinstance(key, AccountKey) and key in wanted}
+    with closing(open_ledger(target, recorded, anchor=anchor, key=ledger_key)) as book:
+        done = book.amend(known, by=by or login(), reason=reason)
+    for entry, before, after in done:
+        whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
+        print(f"the budget of {printable(whose)} was {before}; it is {after}: entry {entry.id} of the ledger")
+    print(
+        "what was spent stays spent: all answers together, those before included, are now within the new budget"
+    )
 
 
 def unlock(

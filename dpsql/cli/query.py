@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import typer
+
 from dpsql.cli.options import (
     Analyst,
     AnchorFile,
@@ -24,9 +26,12 @@ from dpsql.cli.options import (
     needed,
     text_of,
 )
-from dpsql.cli.outputs import Output, Style, StyleOption, deliver, style_of
+from dpsql.cli.outputs import Output, Style, StyleOption, deliver, list_rows, style_of
 from dpsql.remote.address import is_address
 from dpsql.request.query import QueryOptions
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 def query(
@@ -50,14 +55,21 @@ def query(
 ) -> None:
     """Answer one SELECT, and charge the budget for it unless the same was answered before.
 
-    The answer goes to standard output, or into a file, with the 95% interval of each noisy value. What it cost follows
+    SHOW TABLES and DESCRIBE t are answered from the policy, free. The answer goes to standard output, or into a file, with the 95% interval of each noisy value. What it cost follows
     a table; for the other formats it goes to standard error.
     """
+    from dpsql.shell import describe
+    from dpsql.shell.asking import Interrupted, ask
     from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
     text, form = text_of(sql), style_of(style, output)
+    if (table := describe.asked(text)) is not None:
+        with asked_of(database, policy, ledger, analyst, ledger_key, anchor=anchor) as connection:
+            found = describe.described(table, connection.describe())
+        list_rows(found, form, output)
+        return
     default = default_of(database, policy)
     loss = needed(epsilon, target_error, text, dialect, default, server=is_address(database))
     with asked_of(
@@ -74,7 +86,12 @@ def query(
         if is_explain(text):
             print(connection.explain(text, **terms))
             return
-        result = connection.query(text, **terms)
+        progress = sys.stderr if sys.stderr.isatty() else None
+        try:
+            result = ask(connection, text, terms, progress=progress)
+        except Interrupted as stopped:
+            print(stopped.text, file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
         deliver(result, form, output)
         beside = sys.stdout if form is Style.table and output is None else sys.stderr
         cost = remarks(result, loss, connection.budget().values())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +16,6 @@ from dpsql.cli.options import (
     AnchorFile,
     Confidence,
     Delta,
-    Dialect,
     Epsilon,
     Fresh,
     LedgerFile,
@@ -25,13 +27,52 @@ from dpsql.cli.options import (
     TargetError,
     asked_of,
     default_of,
+    number,
     policy_of,
     target_of,
 )
 from dpsql.remote.address import is_address
+from dpsql.shell.answers import Format
 
 if TYPE_CHECKING:
     from dpsql.shell.state import State
+
+
+class Written(StrEnum):
+    """How answers are written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    markdown = "markdown"
+
+
+ShellStyle = Annotated[
+    Written | None,
+    typer.Option(
+        "--format",
+        "-f",
+        help="How answers are written. [default: table, or that of the settings]",
+        show_default=False,
+    ),
+]
+ShellDialect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The SQL of queries: duckdb, postgres, spark, snowflake, bigquery or tsql. [default: duckdb, or that of the settings]",
+        show_default=False,
+    ),
+]
+AskAbove = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=number("ask_above"),
+        metavar="NUMBER",
+        help="The ε above which the price of a query is told, and the query asked after a yes. [default: 1, or that of the settings]",
+        show_default=False,
+    ),
+]
 
 
 def shell(
@@ -47,33 +88,50 @@ def shell(
     max_groups: MaxGroups = None,
     target_error: TargetError = None,
     confidence: Confidence = None,
-    dialect: Dialect = "duckdb",
+    dialect: ShellDialect = None,
     fresh: Fresh = False,
+    style: ShellStyle = None,
+    ask_above: AskAbove = None,
     reserve: Reserve = None,
 ) -> None:
     """Ask one question after another.
 
-    Statements end in a semicolon. From a pipe they are answered one by one, without a prompt.
+    Statements end in a semicolon. From a pipe they are answered one by one, without a prompt. How the shell looks is
+    set in ~/.config/dpsql/config.toml.
     """
     from dpsql.shell.prompt import follow, history_file, interact
     from dpsql.shell.session import Session
+    from dpsql.shell.settings import PLAIN, config_file, settings
     from dpsql.shell.state import State
     from dpsql.shell.view import View
     from dpsql.sql.read.dialect import require
 
-    require(dialect)
+    chosen = settings(config_file())
+    if ask_above is not None:
+        chosen = replace(chosen, ask_above=ask_above)
+    read_as, form = dialect or chosen.dialect, Format(chosen.format if style is None else style.value)
+    require(read_as)
     target = target_of(epsilon, target_error, confidence)
     default = default_of(database, policy)
     with asked_of(
         database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, reserve=reserve
     ) as connection:
         loss = default if epsilon is None and target is None else epsilon
+        view = View.of(sys.stdout)
         state = State(
-            connection, View.of(sys.stdout), loss, delta, max_groups, dialect=dialect, target=target
+            connection,
+            replace(view, color=view.color and chosen.theme != PLAIN),
+            loss,
+            delta,
+            max_groups,
+            form,
+            dialect=read_as,
+            target=target,
+            settings=chosen,
         )
         if sys.stdin.isatty() and sys.stdout.isatty():
             print(_banner(state, _what(database, policy)))
-            interact(Session(state), history=history_file())
+            interact(Session(state), history=history_file() if chosen.history else None)
         elif not follow(Session(state), sys.stdin, _flushed, _complain):
             raise typer.Exit(1)
 

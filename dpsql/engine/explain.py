@@ -17,7 +17,7 @@ from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
-from dpsql.explained import ExplainedQuery
+from dpsql.explained import ExplainedQuery, Price
 from dpsql.ledger import Quote
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -44,7 +44,7 @@ from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.request.target import CONFIDENCE
+from dpsql.request.target import CONFIDENCE, Target
 from dpsql.sql.emit.outer_query import Copies
 
 
@@ -61,8 +61,20 @@ class Explanation(ExplainedQuery):
             prepared=prepared,
             lines=tuple(_lines(engine, prepared)),
             receipt=replace(engine.receipt(prepared, ()), explained=True),
+            price=_price_of(engine, prepared),
             notices=notices.of_statement(prepared.outer),
         )
+
+
+def _price_of(engine: Engine, prepared: PreparedQuery) -> Price | None:
+    quotes = engine.quote(prepared) if prepared.bills else ()
+    if not quotes:
+        return None
+    accounts, target = tuple(dict.fromkeys(quote.key.name for quote in quotes)), prepared.terms.target
+    if isinstance(target, Target) and target.share is not None:
+        most, _ = engine.search(prepared, target).most()
+        return Price(most, accounts, steps=True)
+    return Price(prepared.terms.epsilon, accounts)
 
 
 def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:

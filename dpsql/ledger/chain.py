@@ -13,17 +13,18 @@ from typing import NamedTuple, TypeAlias
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
+from dpsql.ledger.amendments import require_amendment
 from dpsql.ledger.balance import Balance, partitions_digest
 from dpsql.ledger.claims import Claims, claimed_by
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.entry_kinds import RESERVE, EntryKind, NotAnEntryError, applied
+from dpsql.ledger.entry_kinds import AMEND, RESERVE, EntryKind, NotAnEntryError, applied
 from dpsql.ledger.identity import may_follow
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.reservations import Reservations, reservations_digest
 from dpsql.ledger.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered, version_of
 
-BudgetOf: TypeAlias = Callable[[AccountKey], str | None]
-"""The digest of an account's budget; None if there is no such account."""
+BudgetOf: TypeAlias = Callable[[AccountKey, int], str | None]
+"""The digest of an account's budget at the entry of a number; None if there is no such account."""
 StoredOf: TypeAlias = Callable[[AccountKey], tuple[PartitionSpend, Reservations]]
 """The stored spend of each partition of an account, and its open reservations."""
 
@@ -93,7 +94,7 @@ class Chain:
             if after is not None and after != row["digest"]:
                 raise tampered(row["id"] + 1, "does not follow the one before")
             key = account_of(row)
-            _require_budget(row, budget_of(key))
+            _require_budget(row, budget_of(key, row["id"]))
             balances[key] = _balance_at(row, stored_of)
             found = max(found, head_of(row), key=lambda head: head.entries)
         if end is not None:
@@ -123,7 +124,7 @@ class Chain:
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that does not follow: an id, a
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
         """
-        end, balances, budgets = self.head, dict(self.balances), dict[AccountKey, str | None]()
+        end, balances = self.head, dict(self.balances)
         claims, stored, database, versions = self.claims, self.stored, self.database, self.versions
         for row in rows:
             number = end.entries + 1
@@ -135,10 +136,10 @@ class Chain:
             if row["previous"] != end.digest:
                 raise tampered(number, "does not follow the one before")
             key = account_of(row)
-            if key not in budgets:
-                budgets[key] = budget_of(key)
-            _require_budget(row, budgets[key])
+            _require_budget(row, budget_of(key, number))
             balances[key] = _next(balances.get(key, Balance()), row)
+            if row["kind"] == AMEND:
+                require_amendment(row, balances[key].spent, digests)
             claims, stored = _claims_after(claims, row), _stored_after(stored, row)
             if not may_follow(database, row["database"]):
                 raise tampered(number, "is of another database than those before")
@@ -243,4 +244,4 @@ def _require_intact(row: Row, digests: KeyedDigest) -> None:
 
 def _require_budget(row: Row, budget: str | None) -> None:
     if row["budget"] != budget:
-        raise tampered(row["id"], f"was charged to another budget than {account_of(row)} has now")
+        raise tampered(row["id"], f"was charged to another budget than {account_of(row)} had then")

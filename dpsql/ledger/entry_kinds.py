@@ -12,7 +12,7 @@ from dpsql.ledger.balance import Balance
 from dpsql.ledger.reservations import AccountReservation
 
 CHARGE, RESET, RESERVE, DRAW, RETURN = "charge", "reset", "reserve", "draw", "return"
-FAILURE, UNLOCK = "failure", "unlock"
+FAILURE, UNLOCK, AMEND = "failure", "unlock", "amend"
 RELEASED: Final = frozenset({CHARGE, DRAW})
 """The kinds of entries that pay for a release, which have an event."""
 
@@ -94,6 +94,12 @@ def _unlocked(before: Balance, step: EntryKind) -> Balance:
     return replace(before, failures=0)
 
 
+def _amended(before: Balance, step: EntryKind) -> Balance:
+    # The limit is another one; what was spent, reserved and has failed stays as it is.
+    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
+    return before
+
+
 def _open(before: Balance, step: EntryKind) -> tuple[int, AccountReservation]:
     number = _number(step)
     _require(number in before.reservations)
@@ -119,4 +125,5 @@ _KINDS: Final[Mapping[str, Callable[[Balance, EntryKind], Balance]]] = {
     RETURN: _returned,
     FAILURE: _failed,
     UNLOCK: _unlocked,
+    AMEND: _amended,
 }

@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, insert, select
 
 from dpsql.accounting.events import Event
-from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
+from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError, PolicyError
+from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.anchor import Anchor, anchored_head
 from dpsql.ledger.balance import Balance, partitions_digest
 from dpsql.ledger.budget import period
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row
+from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.failures import FailureLimit
 from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
 from dpsql.ledger.identity import require_same
@@ -37,6 +39,7 @@ from dpsql.ledger.rows import (
     entry_row,
     head_of,
     spend_columns,
+    stored_spend,
     tampered,
 )
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, SCHEMA
@@ -44,6 +47,7 @@ from dpsql.ledger.stored_budget import require_one_spelling, with_stored_limit
 from dpsql.ledger.stores.base import UNKNOWN, Store
 from dpsql.ledger.tables import (
     OLDEST_FIRST,
+    budget_history,
     charging_versions,
     end_row,
     entry_rows,
@@ -96,7 +100,8 @@ class SqlJournal:
         self._failure_limit = failure_limit or FailureLimit()
         self._chain = Chain()
         self._stored = START
-        self._budgets: dict[AccountKey, str] = {}
+        self._budgets = BudgetHistory()
+        self._own: dict[AccountKey, str] = {}
         self._closed = False
         self._group = GroupCommit()
         weakref.finalize(self, store.abandon)
@@ -186,12 +191,20 @@ class SqlJournal:
         balance: Balance,
         *,
         claims: Claims | None = None,
+        amended: Row | None = None,
     ) -> dict[str, Any]:
-        """The row of the entry after `end`, with the balance of its account then, and the claimed releases."""
+        """The row of the entry after `end`, with the balance of its account then, and the claimed releases.
+
+        `amended` is the stored row of the account where the entry changes that.
+        """
         known = self._chain.claims if claims is None else claims
+        limit, budget = self._accounts[key].limit, self._budgets.at(key, end.entries + 1)
+        if amended is not None:
+            limit = stored_spend(amended["limit_loss"], amended["limit_delta"])
+            budget = amended["digest"]
         columns: tuple[dict[str, str | int | None], ...] = (
             {**spend_columns("spent_", balance.spent), "parts": partitions_digest(balance.parts)},
-            {**spend_columns("limit_", self._accounts[key].limit), "budget": self._budgets[key]},
+            {**spend_columns("limit_", limit), "budget": budget},
             {"period": balance.period, "slices": reservations_digest(balance.reservations)},
             {"failures": balance.failures or None, "claims": known.digest},
             {"stored": None if self._stored == START else str(self._stored)},
@@ -212,7 +225,7 @@ class SqlJournal:
             except Error as error:
                 each.refused(error)
                 continue
-            self._chain = self._chain.followed(each.rows, self._digests, self._budgets.get)
+            self._chain = self._chain.followed(each.rows, self._digests, self._budgets.at)
             if each.rows and each.refines:
                 note_claims(connection, each.refines, each.rows[0]["id"])
             rows += each.rows
@@ -221,9 +234,13 @@ class SqlJournal:
         for key in {account_of(row) for row in rows}:
             store_partitions(connection, key, before.balance(key), self._chain.balance(key))
             store_reservations(connection, key, before.balance(key), self._chain.balance(key))
-        connection.execute(_ENTRY, rows)
-        self._require_written(connection, before.head, rows)
+        self._insert(connection, rows, before.head)
         return self._chain.head
+
+    def _insert(self, connection: Connection, rows: Rows, last: Head | None = None) -> None:
+        """Inserts entries after the present last one, or after `last`, and reads them back."""
+        connection.execute(_ENTRY, rows)
+        self._require_written(connection, self._chain.head if last is None else last, rows)
 
     def _require_written(self, connection: Connection, last: Head, rows: Rows) -> None:
         """Reads back what was written, which must be the same, digests and all, and the end of the ledger."""
@@ -274,15 +291,18 @@ class SqlJournal:
         if len(rows) > _MOST_FOLLOWED:
             return self._looked_up(connection)
         new = rows if last == START else rows[1:]
-        return chain.followed(new, self._digests, lambda key: self._budget_of(connection, key))
+        if any(row["kind"] == AMEND or account_of(row) not in self._budgets.current for row in new):
+            self._read_budgets(connection)
+        return chain.followed(new, self._digests, self._budgets.at)
 
     def _looked_up(self, connection: Connection) -> Chain:
         """The chain by the last entry of each account."""
+        self._read_budgets(connection)
         return Chain.ending(
             end_row(connection),
             last_rows(connection),
             self._digests,
-            lambda key: self._budget_of(connection, key),
+            self._budgets.at,
             lambda key: (stored_partitions(connection, key), stored_reservations(connection, key)),
             noted_claims=lambda: stored_claims(connection),
         )
@@ -292,10 +312,20 @@ class SqlJournal:
         end = release_chain_end(connection, self._digests, self._chain.stored)
         return self._chain.head_with(end)
 
-    def _budget_of(self, connection: Connection, key: AccountKey) -> str | None:
-        if key not in self._budgets:  # another process may have added the account
-            self._budgets = _digests(stored_accounts(connection, self._digests))
-        return self._budgets.get(key)
+    def _read_budgets(self, connection: Connection) -> None:
+        """Reads the budgets again, to which another process may have added one, or amended one.
+
+        Raises PolicyError (`budget_changed`) where the budget of an account of this policy was amended: what it is now,
+        a policy of before does not say.
+        """
+        self._budgets = budget_history(connection, self._digests)
+        for key, own in self._own.items():
+            if self._budgets.current.get(key) != own:
+                raise PolicyError(
+                    f"the budget of {key} was amended since the ledger {self._store.where} was opened",
+                    code="budget_changed",
+                    hint="connect again, with the policy that the ledger was amended to",
+                )
 
     def _versions_by(self, connection: Connection) -> frozenset[str]:
         """The versions of dpsql that charged the entries, found once and then followed."""
@@ -355,7 +385,7 @@ class SqlJournal:
                 migrate(connection, schema)
             if schema == "2":
                 rows = entry_rows(connection, OLDEST_FIRST)
-                Chain().followed(rows, self._digests, lambda key: self._budget_of(connection, key))
+                Chain().followed(rows, self._digests, budget_history(connection, self._digests).at)
             self._catch_up(connection, expected)
             require_same(self._store.where, self._chain.database, self._database)
             self._settle_accounts(connection)
@@ -371,7 +401,8 @@ class SqlJournal:
             else:
                 stored[key] = account_row(key, account, self._digests)
                 connection.execute(insert(ACCOUNTS), stored[key])
-        self._budgets = _digests(stored)
+        self._budgets = replace(self._budgets, current=_digests(stored))
+        self._own = {key: self._budgets.current[key] for key in self._accounts}
 
 
 def _refuse(group: Sequence[PendingCharge], error: DatabaseError) -> None:

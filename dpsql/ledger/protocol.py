@@ -87,13 +87,14 @@ class Entry:
     is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
     the entry does (see below), `period` is that of a budget which renews, `box` the partitions that the query read
     (None: the whole table), `reservation` the number of the reservation that the entry makes, spends from or ends.
-    `spent` is the account's total after this entry, `budget` is the digest of the account's budget, `digest` covers every other field and the `previous` entry's digest.
+    `spent` is the account's total after this entry, `budget` is the digest of the budget that the account has then, `digest` covers every other field and the `previous` entry's digest.
 
     A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a reservation's; a "draw" is charged
     to a reservation, so that the total stays; a "return" takes from the total what its reservation has not spent; a "reset" begins
     the account anew. A "failure" says that the query of entry `charge` failed while it ran, an "unlock" that an owner has
-    looked at the failures of the table: `failures` is how many there are since. A reset and an unlock have their
-    reasons in the details, and only a charge and a draw have an event.
+    looked at the failures of the table: `failures` is how many there are since. An "amend" changes the account's budget,
+    and has both in its details. It, a reset and an unlock have their reasons there, and only a charge and a draw have an
+    event.
 
     `refines` are the numbers of the stored releases that the entry claims to refine, `database` is the identity of the
     database.
@@ -318,6 +319,21 @@ class Ledger(Protocol):
         """Unlocks a table that failures have locked, and records who did it and why.
 
         Raises PolicyError (`no_budget`) where there is no such table, ProgrammingError without a reason.
+        """
+        ...
+
+    def amend(
+        self, budgets: Mapping[AccountKey, Budget], *, by: str, reason: str
+    ) -> tuple[tuple[Entry, Budget, Budget], ...]:
+        """Changes the budgets of these accounts, all or none, and records who did it and why: entries with both budgets.
+
+        For owners alone; what that means for the guarantee is in `dpsql.ledger.amendments`. What was spent stays spent.
+        It ends the use of this object, and any other that has the ledger open refuses from then on (`budget_changed`):
+        whoever goes on opens it with the new budgets. Returns each entry with the budget before and after it.
+
+        Raises PolicyError (`amend_kind`) for another accountant or renewal, (`amend_spent`) where more is spent than the
+        new budget allows, (`no_budget`) for an account that is not open; ProgrammingError without a reason, and
+        (`amend_nothing`) where no budget differs.
         """
         ...
 

@@ -9,10 +9,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dpsql.accounting.partitions.boxes import WHOLE
+from dpsql.accounting.spend import NOTHING
 from dpsql.errors import ProgrammingError
+from dpsql.ledger.amendments import amendment_details, require_amendable
 from dpsql.ledger.balance import Balance, reservation_states, state_of
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
+    AMEND,
     CHARGE,
     DRAW,
     FAILURE,
@@ -25,14 +29,31 @@ from dpsql.ledger.entry_kinds import (
     applied,
 )
 from dpsql.ledger.journal import SqlJournal
-from dpsql.ledger.protocol import AccountKey, BudgetState, Charges, Entry, Head, Quote, ReservationState
+from dpsql.ledger.protocol import (
+    Account,
+    AccountKey,
+    BudgetState,
+    Charges,
+    Entry,
+    Head,
+    Quote,
+    ReservationState,
+)
 from dpsql.ledger.quote import AccountCharge, QuotedCharge, account_at, account_charges, quoted_charges
 from dpsql.ledger.refusal import exhausted
-from dpsql.ledger.releases import store_releases, stored_releases
-from dpsql.ledger.rows import entry_columns, head_of, spend_columns, stored_entry
+from dpsql.ledger.releases import release_chain_end, store_releases, stored_releases
+from dpsql.ledger.rows import (
+    account_of,
+    account_row,
+    entry_columns,
+    entry_of,
+    head_of,
+    spend_columns,
+    stored_entry,
+)
 from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
-from dpsql.ledger.tables import NEWEST_FIRST, entry_rows
+from dpsql.ledger.tables import NEWEST_FIRST, budget_history, entry_rows, store_amended, stored_accounts
 from dpsql.ledger.uninterrupted import uninterrupted
 from dpsql.ledger.verification import verified_chain
 
@@ -93,6 +114,72 @@ class SqlLedger(SqlJournal):
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
         """As `Ledger.unlock`."""
         return self._owner_entry(AccountKey(table), UNLOCK, by, reason)
+
+    def amend(
+        self, budgets: Mapping[AccountKey, Budget], *, by: str, reason: str
+    ) -> tuple[tuple[Entry, Budget, Budget], ...]:
+        """As `Ledger.amend`."""
+        if not reason.strip():
+            raise ProgrammingError("an amend is for a reason", code="amend_reason", hint="say why")
+        for key in budgets:
+            account_at(key, self._accounts)
+        now = self._clock().astimezone(UTC)
+        changed = {
+            key: Account.of(budget)
+            for key, budget in sorted(budgets.items())
+            if budget != self._accounts[key].budget
+        }
+        if not changed:
+            raise ProgrammingError(
+                "the ledger has the budgets of the policy already",
+                code="amend_nothing",
+                hint="write the new budget into the policy first",
+            )
+
+        def commit() -> list[dict[str, Any]]:
+            with self._transaction(write=True) as connection:
+                return self._amended(connection, changed, now, by, reason)
+
+        try:
+            rows = uninterrupted(commit)
+            self._own = {}  # the anchor is that of the amended ledger
+            uninterrupted(self._anchor_newest)
+        finally:
+            self.close()
+        return tuple(
+            (entry_of(row), self._accounts[account_of(row)].budget, changed[account_of(row)].budget)
+            for row in rows
+        )
+
+    def _amended(
+        self,
+        connection: Connection,
+        changed: Mapping[AccountKey, Account],
+        now: datetime,
+        by: str,
+        reason: str,
+    ) -> list[dict[str, Any]]:
+        """Writes one entry for each account, and the account's row, and checks all as whoever reads them will."""
+        self._stored = release_chain_end(connection, self._digests, self._chain.stored)
+        stored, end, rows = (
+            stored_accounts(connection, self._digests),
+            self._chain.head,
+            list[dict[str, Any]](),
+        )
+        for key, account in changed.items():
+            balance = applied(self._balance(key, now), EntryKind(AMEND))
+            require_amendable(key, self._accounts[key], account, balance.spent)
+            after = account_row(key, account, self._digests)
+            details = amendment_details(stored[key], after, reason)
+            common = entry_columns(now, by, "", details) | spend_columns("", NOTHING)
+            common |= {"charge": self._chain.head.entries + 1, "kind": AMEND}
+            rows.append(self._row(common, end, key, None, balance, amended=after))
+            end = head_of(rows[-1])
+            store_amended(connection, after)
+        self._insert(connection, rows)
+        # Budgets are read back, too: what a trap in the database undoes is not amended.
+        self._chain.followed(rows, self._digests, budget_history(connection, self._digests).at)
+        return rows
 
     def _owner_entry(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
         """The entry by which an owner begins something anew, for a reason."""

@@ -48,7 +48,8 @@ def with_stored_limit(key: AccountKey, account: Account, row: Row, digests: Keye
         raise PolicyError(
             f"the budget of {key} is {account.budget} in the policy, but {stored} in its ledger",
             code="budget_changed",
-            hint="a budget is fixed when its ledger is made: restore the policy's, or begin a new ledger",
+            hint="a budget is fixed when its ledger is made: restore the policy's, or amend the ledger's, for a reason:"
+            ' dpsql ledger amend LEDGER --policy FILE --reason "…"',
         )
     limit = stored_spend(row["limit_loss"], row["limit_delta"])
     if not limit.within(account.limit):

@@ -6,13 +6,26 @@ import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from dpsql.accounting.partitions.boxes import PartitionSpend
 from dpsql.errors import OperationalError
+from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.balance import Balance, partition_rows, partition_spend_of
 from dpsql.ledger.chain import Last
 from dpsql.ledger.digest import KeyedDigest, Row, text_digest
+from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.refusal import rolled_back
 from dpsql.ledger.reservations import AccountReservation, Reservations
@@ -31,6 +44,7 @@ KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
 
 NEWEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id.desc())
 OLDEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id)
+_AMENDMENTS = OLDEST_FIRST.where(ENTRIES.c.kind == AMEND)
 _FROM = OLDEST_FIRST.where(ENTRIES.c.id >= bindparam("start")).limit(bindparam("most"))
 _BEFORE, _AFTER = ENTRIES.alias("before"), ENTRIES.alias("after")
 _NEWEST = (
@@ -113,6 +127,17 @@ def stored_accounts(connection: Connection, digests: KeyedDigest) -> dict[Accoun
     for row in rows:
         stored_budget(row, digests)
     return {account_of(row): row for row in rows}
+
+
+def budget_history(connection: Connection, digests: KeyedDigest) -> BudgetHistory:
+    """Which budget each account had at each entry, by the stored accounts and all amendments."""
+    rows = list(entry_rows(connection, _AMENDMENTS))
+    return BudgetHistory.of(stored_accounts(connection, digests), rows, digests)
+
+
+def store_amended(connection: Connection, row: Row) -> None:
+    """Writes the amended row of an account."""
+    connection.execute(update(ACCOUNTS).where(*_of(ACCOUNTS, account_of(row))).values(dict(row)))
 
 
 def stored_partitions(connection: Connection, key: AccountKey) -> PartitionSpend:

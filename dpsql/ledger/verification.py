@@ -17,9 +17,9 @@ from dpsql.ledger.releases import require_stored
 from dpsql.ledger.rows import START
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
+    budget_history,
     require_holds,
     rows_from,
-    stored_accounts,
     stored_partitions,
     stored_reservations,
 )
@@ -48,9 +48,9 @@ def _followed(
     At the end of the entries it checks that all other tables follow from them, and adds the head of the stored releases.
     """
     with store.transaction(write=False) as connection:
-        budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, digests).items()}
+        budgets = budget_history(connection, digests)
         rows = rows_from(connection, chain.head.entries + 1, _BATCH)
-        chain = chain.followed(rows, digests, budgets.get)
+        chain = chain.followed(rows, digests, budgets.at)
         for stored in {row["stored"] for row in rows if row["stored"] is not None}:
             mark = Head.parse(stored)
             marks[mark.entries] = mark.digest

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.balance import state_of
-from dpsql.ledger.entry_kinds import CHARGE, DRAW, FAILURE, RELEASED, RESET, RETURN, UNLOCK
+from dpsql.ledger.entry_kinds import AMEND, CHARGE, DRAW, FAILURE, RELEASED, RESET, RETURN, UNLOCK
 from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, Head
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LedgerSummary:
     """What a ledger says.
 
     `spent` has the course of each account; `analysts` and `queries` are of the tables' own accounts, the dearest first;
-    `remarkable` are failures, resets, unlocks and what was given back; `ends` says when a budget is spent at the pace of
+    `remarkable` are failures, resets, unlocks, amended budgets and what was given back; `ends` says when a budget is spent at the pace of
     the last `PACE`, None where it is not within a hundred years, or renews.
     """
 
@@ -76,7 +76,9 @@ class LedgerSummary:
             spent={state.key: _course(entries, state.key) for state in states},
             analysts=_spenders((entry.analyst, entry) for entry in own),
             queries=_spenders((" ".join(entry.query.split()), entry) for entry in own),
-            remarkable=tuple(entry for entry in entries if entry.kind in {FAILURE, RESET, RETURN, UNLOCK}),
+            remarkable=tuple(
+                entry for entry in entries if entry.kind in {AMEND, FAILURE, RESET, RETURN, UNLOCK}
+            ),
             ends={state.key: _end(entries, state) for state in states},
         )
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 from uuid import UUID
@@ -32,11 +33,21 @@ class Format(Enum):
     JSON = "json"
     MARKDOWN = "markdown"
 
+    @classmethod
+    def of(cls, path: Path) -> Format | None:
+        """The format that a file's ending stands for, None where it stands for none."""
+        return {".csv": cls.CSV, ".json": cls.JSON, ".md": cls.MARKDOWN}.get(path.suffix.lower())
 
-def written(result: Result, style: Format, view: View) -> str:
-    """The answer in a format, without what it cost."""
+
+def written(result: Result, style: Format, view: View, expanded: str = "off") -> str:
+    """The answer in a format, without what it cost.
+
+    A table has each row as lines where `expanded` is "on", and, where it is "auto", if it is wider than the view.
+    """
     match style:
         case Format.TABLE:
+            if expanded == "on" or (expanded == "auto" and _too_wide(result, view)):
+                return _records(result, view)
             return view.show(as_table(result))
         case Format.CSV:
             return _csv(result)
@@ -53,18 +64,79 @@ def as_table(result: Result) -> Table:
     return table(names, list(zip(*columns, strict=True)), right=right)
 
 
+def _too_wide(result: Result, view: View) -> bool:
+    from rich.cells import cell_len
+
+    names, columns, _ = spread(result.rendered())
+    widths = [
+        max(cell_len(printable(cell)) for cell in (name, *cells))
+        for name, cells in zip(names, columns, strict=True)
+    ]
+    return view.fit and sum(widths) + 2 * (len(widths) - 1) > view.width
+
+
+def _records(result: Result, view: View) -> str:
+    """Each row as a group of lines, a column a line, each noisy value with its half-width."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns, parts = result.rendered(), list[Any]()
+    for row in range(len(result.rows)):
+        lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        lines.add_column(style="bold", no_wrap=True)
+        lines.add_column(overflow="fold")
+        for column in columns:
+            half = "" if column.halves is None else column.halves[row].strip()
+            text = f"{column.cells[row].strip()} ± {half}" if half else column.cells[row].strip()
+            if half.startswith("["):
+                text = f"{column.cells[row].strip()} in {half}"
+            lines.add_row(Text(printable(column.name)), Text(printable(text)))
+        title = f"─ row {row + 1} "
+        parts += [title + "─" * max(min(view.columns, view.width) - len(title), 0), lines]
+    return view.show(*parts) if parts else view.show(as_table(result))
+
+
+def listed(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    style: Format,
+    view: View,
+    *,
+    numbers: Sequence[int] = (),
+    rules: Sequence[str] = (),
+) -> str:
+    """Public rows, of the catalogue, in a format; `rules` are sentences that follow a table alone."""
+    match style:
+        case Format.TABLE:
+            return view.show(table(heads, [list(map(str, row)) for row in rows], right=numbers), *rules)
+        case Format.CSV:
+            return _csv_text(heads, rows)
+        case Format.JSON:
+            data = [dict(zip(heads, row, strict=True)) for row in rows]
+            return json.dumps(data, indent=2, ensure_ascii=False)
+        case Format.MARKDOWN:
+            return _markdown_text([heads, ["---"] * len(heads), *rows])
+
+
 def _markdown(result: Result) -> str:
     names, columns, numbers = spread(result.rendered())
     lines = [names, ["---:" if number else "---" for number in numbers]]
     lines += [list(row) for row in zip(*columns, strict=True)]
+    return _markdown_text(lines)
+
+
+def _markdown_text(lines: Sequence[Sequence[Any]]) -> str:
     return "\n".join(
-        f"| {' | '.join(printable(cell.strip()).replace('|', chr(92) + '|') for cell in line)} |"
+        f"| {' | '.join(printable(str(cell).strip()).replace('|', chr(92) + '|') for cell in line)} |"
         for line in lines
     )
 
 
 def _csv(result: Result) -> str:
-    names, rows = flat(result)
+    return _csv_text(*flat(result))
+
+
+def _csv_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_in_csv, names))

@@ -1,18 +1,20 @@
-"""The backslash commands: a registry, one entry a command. None of them costs anything."""
+r"""The backslash commands: a registry, one entry a command. None costs anything by itself; `\g` and `\i` ask queries."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
 
-from dpsql.errors import ProgrammingError
+from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.request.loss import amount, rounded
 from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
-from dpsql.shell import costs, describe
+from dpsql.shell import answers, costs, describe
 from dpsql.shell.answers import Format
-from dpsql.shell.state import Reply, State
+from dpsql.shell.settings import PLAIN, switch, theme
+from dpsql.shell.state import Asking, Reply, State
 from dpsql.shell.view import table
 
 
@@ -24,6 +26,8 @@ class Command:
     argument: str
     help: str
     run: Callable[[State, str], Reply]
+    takes: bool = False
+    """Whether it takes the statement that is being typed."""
 
     @property
     def usage(self) -> str:
@@ -40,6 +44,13 @@ def run(state: State, line: str) -> Reply:
         hint = f"did you mean \\{close[0]}?" if close else "\\? lists the commands"
         raise ProgrammingError(f"there is no command \\{word}", code="command", hint=hint)
     return found.run(state, argument.strip())
+
+
+def on_buffer(line: str) -> bool:
+    """Whether a command is about the statement that is being typed, and takes it."""
+    word = line.strip().lstrip("\\").split(maxsplit=1)[:1]
+    found = _BY_NAME.get(word[0].lower()) if word else None
+    return found is not None and found.takes
 
 
 def explain(state: State, sql: str) -> Reply:
@@ -81,9 +92,11 @@ def terms(state: State, sql: str) -> dict[str, Any]:
 
 
 def _describe(state: State, name: str) -> Reply:
-    described = state.connection.describe()
+    found = describe.described(name, state.connection.describe())
     return Reply(
-        state.view.show(*(describe.columns(name, described) if name else [describe.tables(described)]))
+        answers.listed(
+            found.heads, found.rows, state.format, state.view, numbers=found.numbers, rules=found.rules
+        )
     )
 
 
@@ -97,8 +110,8 @@ def _epsilon(state: State, text: str) -> Reply:
     if state.target is not None:
         return _target(state, "")
     if state.epsilon is None:
-        return Reply("no epsilon is set: \\epsilon 0.1 sets it")
-    return Reply(f"each query is charged ε {rounded(state.epsilon, 6)}")
+        return _note("no epsilon is set: \\epsilon 0.1 sets it")
+    return _note(f"each query is charged ε {rounded(state.epsilon, 6)}")
 
 
 def _target(state: State, text: str) -> Reply:
@@ -107,17 +120,17 @@ def _target(state: State, text: str) -> Reply:
         often = confidence_amount(confidence.strip()) if confidence else CONFIDENCE
         state.target = None if error.lower() == "off" else Target(error_amount(error), often)
     if state.target is None:
-        return Reply("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
+        return _note("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
     how = "at the least ε that keeps to it" if state.target.share is None else "in steps until it is met"
-    return Reply(f"a query is asked for with {state.target}, {how}")
+    return _note(f"a query is asked for with {state.target}, {how}")
 
 
 def _delta(state: State, text: str) -> Reply:
     if text:
         state.delta = None if text.lower() == "auto" else amount(text, "delta")
     if state.delta is None:
-        return Reply("δ for choosing group keys is spent in proportion to ε")
-    return Reply(f"a query that chooses group keys spends δ {rounded(state.delta, 6)} on it")
+        return _note("δ for choosing group keys is spent in proportion to ε")
+    return _note(f"a query that chooses group keys spends δ {rounded(state.delta, 6)} on it")
 
 
 def _groups(state: State, text: str) -> Reply:
@@ -126,8 +139,8 @@ def _groups(state: State, text: str) -> Reply:
     if text:
         state.max_groups = None if text.lower() == "auto" else int(text)
     if state.max_groups is None:
-        return Reply("as many groups of a privacy unit count as the policy says")
-    return Reply(f"at most {state.max_groups:,} groups of a privacy unit count")
+        return _note("as many groups of a privacy unit count as the policy says")
+    return _note(f"at most {state.max_groups:,} groups of a privacy unit count")
 
 
 def _dialect(state: State, text: str) -> Reply:
@@ -136,7 +149,7 @@ def _dialect(state: State, text: str) -> Reply:
 
         require(text.lower())
         state.dialect = text.lower()
-    return Reply(f"queries are read as {state.dialect}")
+    return _note(f"queries are read as {state.dialect}")
 
 
 def _format(state: State, text: str) -> Reply:
@@ -147,7 +160,124 @@ def _format(state: State, text: str) -> Reply:
         )
     if text:
         state.format = Format(text.lower())
-    return Reply(f"answers are written as {state.format.value}")
+    return _note(f"answers are written as {state.format.value}")
+
+
+def _note(text: str) -> Reply:
+    return Reply(text, note=True)
+
+
+def _set(state: State, **changed: Any) -> None:
+    state.settings = replace(state.settings, **changed)
+
+
+def _expanded(state: State, text: str) -> Reply:
+    if text:
+        _set(state, expanded=switch(text.lower()))
+    else:
+        _set(state, expanded="off" if state.settings.expanded == "on" else "on")
+    how = {
+        "auto": "a row is shown as lines where the table is wider than the terminal",
+        "on": "each row is shown as lines, one for each column",
+        "off": "answers are shown as tables, however wide",
+    }
+    return _note(how[state.settings.expanded])
+
+
+def _pager(state: State, text: str) -> Reply:
+    if text:
+        _set(state, pager=text)
+    pager = state.settings.pager
+    if pager == "off":
+        return _note("no pager is used")
+    what = "$PAGER, or less," if pager == "auto" else pager
+    return _note(f"{what} shows what is longer than the terminal")
+
+
+def _timing(state: State, text: str) -> Reply:
+    known = {"": not state.settings.timing, "on": True, "off": False}
+    if text.lower() not in known:
+        raise ProgrammingError(f"{text} is no switch", code="argument", hint="on or off")
+    _set(state, timing=known[text.lower()])
+    return _note("the time that each answer took is shown" if state.settings.timing else "no times are shown")
+
+
+def _theme(state: State, text: str) -> Reply:
+    if text:
+        _set(state, theme=theme(text.lower()))
+        state.view = replace(state.view, color=state.view.fit and state.settings.theme != PLAIN)
+    return _note(f"the theme is {state.settings.theme}")
+
+
+def _ask_above(state: State, text: str) -> Reply:
+    if text:
+        _set(state, ask_above=amount(text, "ask_above"))
+    return _note(
+        f"a query that costs more than ε {rounded(state.settings.ask_above, 6)} is asked after a yes"
+    )
+
+
+def _output(state: State, text: str) -> Reply:
+    if not text:
+        had, state.output = state.output, None
+        return _note(
+            "answers are shown here" if had is None else f"answers are shown here again, not in {had}"
+        )
+    path = Path(text)
+    try:
+        path.write_text("", encoding="utf-8")
+    except OSError as error:
+        raise OperationalError(f"{path} cannot be written: {error.strerror}", code="not_written") from None
+    state.output = path
+    style = Format.of(path) or state.format
+    return _note(f"answers go to {path} as {style.value} until \\o; what they cost is shown here")
+
+
+def _include(_: State, text: str) -> Reply:
+    if not text:
+        raise ProgrammingError("no file given", code="argument", hint="\\i questions.sql")
+    return Reply(file=Path(text))
+
+
+def _edit(state: State, _: str) -> Reply:
+    if state.terminal is None:
+        raise ProgrammingError("an editor needs a terminal", code="command", hint="type the statement")
+    return Reply(buffer=state.terminal.edit(state.buffer.strip() or state.last).strip())
+
+
+def _go(state: State, text: str) -> Reply:
+    return _sent(state, text, expanded=False)
+
+
+def _go_expanded(state: State, text: str) -> Reply:
+    return _sent(state, text, expanded=True)
+
+
+def _sent(state: State, text: str, *, expanded: bool) -> Reply:
+    sql = state.buffer.strip() or state.last
+    if not sql:
+        raise ProgrammingError(
+            "no statement was typed yet", code="command", hint="SELECT COUNT(*) FROM … \\g"
+        )
+    state.buffer = ""
+    return Reply(asking=Asking(sql, Path(text) if text else None, expanded))
+
+
+def _print(state: State, _: str) -> Reply:
+    return Reply(state.buffer.strip() or state.last or "no statement was typed yet")
+
+
+def _clear(state: State, _: str) -> Reply:
+    state.buffer = ""
+    return _note("what was typed is dropped")
+
+
+def _watch(_: State, __: str) -> NoReturn:
+    raise ProgrammingError(
+        "a query is not repeated by itself: asked again it has the same stored answer, and new noise is charged each time",
+        code="command",
+        hint="\\g asks the last query again, free; dpsql shell --fresh draws new noise, at its price",
+    )
 
 
 def _receipt(state: State, _: str) -> Reply:
@@ -175,6 +305,19 @@ COMMANDS = (
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
     Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),
     Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _dialect),
+    Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _expanded),
+    Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _pager),
+    Command(("timing",), "[on|off]", "how long each answer took", _timing),
+    Command(("theme",), "[NAME]", "the colours: none, or a style of Pygments", _theme),
+    Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _ask_above),
+    Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _go, takes=True),
+    Command(("gx",), "[FILE]", "the same, with rows as lines", _go_expanded, takes=True),
+    Command(("p",), "", "print what is typed, or the last query", _print),
+    Command(("r",), "", "drop what is typed", _clear, takes=True),
+    Command(("e", "edit"), "", "edit what is typed, or the last query, in $VISUAL or $EDITOR", _edit),
+    Command(("i", "include"), "FILE", "answer the statements and commands of a file", _include),
+    Command(("o", "out"), "[FILE]", "answers into a file (.csv, .json, .md by its ending), or here again", _output),
+    Command(("watch",), "", "is refused: a repeated query has the same answer, or costs again", _watch),
     Command(("receipt",), "", "what was done for the last answer, as JSON", _receipt),
     Command(("?", "h", "help"), "", "this list", _help),
     Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit),

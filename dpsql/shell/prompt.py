@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.shell.answers import Format
 from dpsql.shell.failures import INTERRUPTED
-from dpsql.shell.session import Session, is_command, parts, unfinished
-from dpsql.shell.statements import blank, split
+from dpsql.shell.session import Session, entries, is_command, unfinished
+from dpsql.shell.settings import PLAIN
+from dpsql.shell.state import Reply, State, Terminal
+from dpsql.shell.terminal import edited, paged, style_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -34,26 +38,42 @@ def interact(
     terminal unless given.
     """
     prompts = _prompts(session, history, source, screen)
+    questions = _questions(source, screen)
+    real = source is None and session.state.view.fit
+    session.state.terminal = Terminal(questions, edited, sys.stdout if real else None)
+    buffer = ""
     while True:
         try:
-            entry = prompts.prompt(session.prompt())
+            entry = prompts.prompt(session.prompt(), default=buffer)
         except KeyboardInterrupt:
+            buffer = ""
             continue
         except EOFError:
             return
+        buffer = ""
         try:
             for reply in session.replies(entry):
                 if reply.quit:
                     return
-                write(reply.text)
+                buffer = reply.buffer
+                _show(reply, session.state, write)
         except KeyboardInterrupt:
             write(INTERRUPTED)
+
+
+def _show(reply: Reply, state: State, write: Write) -> None:
+    """Writes a reply, by the pager where it is longer than the terminal, and what stands beside it."""
+    if reply.text and not (state.view.fit and paged(reply.text, state.settings.pager)):
+        write(reply.text)
+    if reply.beside:
+        write(reply.beside)
 
 
 def follow(session: Session, lines: Iterable[str], write: Write = print, complain: Write = print) -> bool:
     """Answers the statements and commands of a pipe as they come; returns whether all were answered.
 
-    A refusal goes to `complain`, and does not stop what follows. The last statement may lack its
+    A refusal goes to `complain`, and does not stop what follows. So does what stands beside answers, and, where answers
+    are data, the confirmation of a setting: what reads the output finds data alone. The last statement may lack its
     semicolon.
     """
     fine = True
@@ -62,24 +82,14 @@ def follow(session: Session, lines: Iterable[str], write: Write = print, complai
             if reply.quit:
                 return fine
             fine = fine and not reply.failed
-            (complain if reply.failed else write)(reply.text)
+            data = session.state.format is not Format.TABLE
+            if reply.text:
+                (complain if reply.failed or (reply.note and data) else write)(reply.text)
+            if reply.beside:
+                complain(reply.beside)
+            if reply.interrupted:
+                raise KeyboardInterrupt
     return fine
-
-
-def entries(lines: Iterable[str]) -> Iterator[str]:
-    """The entries of a text that comes line by line: statements up to their `;`, commands a line each."""
-    pending = ""
-    for line in lines:
-        if blank(pending) and is_command(line):
-            yield line.strip()
-            continue
-        cut = split(pending + line)
-        yield from (f"{statement};" for statement in cut.statements)
-        pending = cut.rest
-        if is_command(pending):
-            yield pending.strip()
-            pending = ""
-    yield from parts(pending)
 
 
 def history_file(environment: Mapping[str, str] | None = None) -> Path:
@@ -97,14 +107,17 @@ def _prompts(
     from prompt_toolkit.application import get_app
     from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
     from prompt_toolkit.filters import Condition
-    from prompt_toolkit.lexers import PygmentsLexer
+    from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer
+    from prompt_toolkit.styles import DynamicStyle
     from pygments.lexers.sql import SqlLexer
 
     from dpsql.shell.completion import SqlCompleter, Vocabulary
 
+    colored, state = PygmentsLexer(SqlLexer), session.state
     return PromptSession(
-        lexer=PygmentsLexer(SqlLexer),
-        completer=SqlCompleter(Vocabulary.of(session.state.connection.describe())),
+        lexer=DynamicLexer(lambda: None if state.settings.theme == PLAIN else colored),
+        style=DynamicStyle(lambda: style_of(state.settings.theme)),
+        completer=SqlCompleter(Vocabulary.of(state.connection.describe())),
         auto_suggest=AutoSuggestFromHistory(),
         history=_history(history),
         # Enter ends the entry once it is complete, and begins another line until then.
@@ -114,6 +127,21 @@ def _prompts(
         input=source,
         output=screen,
     )
+
+
+def _questions(source: Input | None, screen: Output | None) -> Callable[[str], bool]:
+    """Asks yes or no, in a prompt of its own; Ctrl-C and Ctrl-D mean no."""
+    from prompt_toolkit import PromptSession
+
+    prompts = PromptSession[str](input=source, output=screen)
+
+    def confirm(question: str) -> bool:
+        try:
+            return prompts.prompt(question).strip().lower() in {"y", "yes"}
+        except (KeyboardInterrupt, EOFError):
+            return False
+
+    return confirm
 
 
 def _history(path: Path | None) -> History:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from dpsql.base_connection import BaseConnection
 from dpsql.request.target import Target
 from dpsql.shell.answers import Format
+from dpsql.shell.settings import Settings
 from dpsql.shell.view import View
 
 if TYPE_CHECKING:
@@ -16,12 +19,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """A query that a command sends: where its answer goes for once, and whether rows are lines."""
+
+    sql: str
+    output: Path | None = None
+    expanded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """What an entry is answered with; `quit` ends the shell."""
+    """What an entry is answered with: `text`, and `beside` it what it cost; `quit` ends the shell.
+
+    `note` marks the confirmation of a setting, which is no data. `buffer` is what the next entry begins with, `asking`
+    what is asked next, `file` the one whose entries are answered next; `interrupted` says that Ctrl-C ended it.
+    """
 
     text: str = ""
     failed: bool = False
     quit: bool = False
+    note: bool = False
+    beside: str = ""
+    buffer: str = ""
+    asking: Asking | None = None
+    file: Path | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What only a terminal can do: to ask yes or no, to have a text edited, to show that time passes."""
+
+    confirm: Callable[[str], bool]
+    edit: Callable[[str], str]
+    progress: TextIO | None = None
 
 
 @dataclass(slots=True)
@@ -29,7 +60,8 @@ class State:
     """The connection, how answers are shown, and what a query asks for unless it is changed.
 
     `epsilon` is None until somebody says what a query may lose; `target`, where there is one, goes before it. `table` is the private table that was
-    charged last, `receipt` that of the last answer.
+    charged last, `receipt` that of the last answer. `buffer` is the statement that was begun when a command came, `last`
+    the last that was asked, `output` the file that answers go to; `terminal` is None for a pipe.
     """
 
     connection: BaseConnection
@@ -42,3 +74,8 @@ class State:
     receipt: Receipt | None = None
     dialect: str = "duckdb"
     target: Target | None = None
+    settings: Settings = field(default_factory=Settings)
+    buffer: str = ""
+    last: str = ""
+    output: Path | None = None
+    terminal: Terminal | None = None

@@ -47,6 +47,15 @@ class Split:
     rest: str
 
 
+@dataclass(frozen=True, slots=True)
+class CommandWithin:
+    """A backslash command within an entry: the text before it, the command, and the lines after it."""
+
+    before: str
+    command: str
+    after: str
+
+
 def pieces(text: str) -> Iterator[Piece]:
     """Everything in the text that is not plain words, in order."""
     at = 0
@@ -70,6 +79,26 @@ def split(text: str) -> Split:
             statements.append(text[start : piece.start])
             start = piece.end
     return Split(tuple(statement.strip() for statement in statements if not blank(statement)), text[start:])
+
+
+def command_within(text: str) -> CommandWithin | None:
+    r"""The first command of a text, which ends with its line; None where no backslash stands outside of quotes.
+
+    No SQL that is read here has a backslash there.
+
+    >>> command_within("SELECT 1\n\\d t\nFROM t")
+    CommandWithin(before='SELECT 1\n', command='\\d t', after='\nFROM t')
+    """
+    start = 0
+    for piece in (*pieces(text), None):
+        end = len(text) if piece is None else piece.start
+        at = text.find("\\", start, end)
+        if at >= 0:
+            newline = _NEWLINE.search(text, at)
+            stop = len(text) if newline is None else newline.start()
+            return CommandWithin(text[:at], text[at:stop].rstrip(), text[stop:])
+        start = end if piece is None else piece.end
+    return None
 
 
 def blank(text: str) -> bool:

@@ -34,6 +34,11 @@ class View:
         return cls(not os.environ.get("NO_COLOR"), fit=True)
 
     @property
+    def width(self) -> int:
+        """The columns of the terminal; without one there is no end."""
+        return shutil.get_terminal_size().columns if self.fit else _UNBOUNDED
+
+    @property
     def columns(self) -> int:
         """The width that running text may take."""
         return min(_READABLE, shutil.get_terminal_size().columns) if self.fit else _READABLE
@@ -48,7 +53,7 @@ class View:
             force_terminal=self.color,
             no_color=not self.color,
             color_system="standard" if self.color else None,
-            width=shutil.get_terminal_size().columns if self.fit else _UNBOUNDED,
+            width=self.width,
             markup=False,
             highlight=False,
             emoji=False,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dpsql.explained import ExplainedQuery
+from dpsql.explained import ExplainedQuery, Price
 from dpsql.rendering import Ends
 from dpsql.result import Receipt, Result
-from dpsql.wire import cells
+from dpsql.wire import cells, records
 
 Matrix = tuple[tuple[Ends, ...], ...]
 """The interval of each cell, row by row."""
@@ -99,6 +99,7 @@ def written_explanation(explained: ExplainedQuery) -> dict[str, Any]:
         "plan": list(explained.lines),
         "notices": list(explained.notices),
         "receipt": explained.receipt.to_dict(),
+        "price": None if explained.price is None else records.written(explained.price),
     }
 
 
@@ -108,4 +109,5 @@ def read_explanation(data: Mapping[str, Any]) -> ExplainedQuery:
         lines=tuple(map(str, data["plan"])),
         receipt=read_receipt(data["receipt"]),
         notices=tuple(map(str, data["notices"])),
+        price=None if data["price"] is None else records.read(Price, data["price"]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
@@ -93,6 +94,45 @@ def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> Non
     assert "v for ana was begun anew on " in shown
     assert " by olga: a second" in shown
     assert run("ledger", "verify", ledger).code == 0
+
+
+def test_budgets_are_amended_to_the_policy(run: Run, visits: Path) -> None:
+    """`ledger amend` brings the ledger to an edited policy: refused before, agreed after; receipts of before stay good."""
+    policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
+    asked = ("query", visits, "SELECT COUNT(*) AS n FROM v", "-e", "0.5", "--analyst", "ana", "--fresh")
+    receipt = json.loads(run(*asked, "--format", "json").out)["receipt"]
+    amend = ("ledger", "amend", ledger, "-p", policy, "--by", "olga", "--reason", "a second\nwave")
+    assert "error[amend_nothing]" in run(*amend).err
+    policy.write_text(POLICY.format(neighbors="add_remove").replace("epsilon: 1", "epsilon: 2"))
+    refused = run(*asked)
+    assert (refused.code, "dpsql ledger amend" in refused.err) == (1, True)
+    text = policy.read_text().replace("epsilon: 0.5", "epsilon: 0.75")
+    policy.write_text(text)
+    ran = run(*amend)
+    assert ran.out.splitlines() == [
+        (
+            "the budget of v was epsilon 1, delta 0, accountant pure, renewed monthly; "
+            "it is epsilon 2, delta 0, accountant pure, renewed monthly: entry 3 of the ledger"
+        ),
+        (
+            "the budget of v for ana was epsilon 1/2, delta 0, accountant pure, renewed monthly; "
+            "it is epsilon 3/4, delta 0, accountant pure, renewed monthly: entry 4 of the ledger"
+        ),
+        "what was spent stays spent: all answers together, those before included, are now within the new budget",
+    ]
+    assert "error[amend_nothing]" in run(*amend).err
+    assert run(*asked).code == 4
+    assert run(*asked[:4], "0.25", *asked[5:]).code == 0
+    said = run("budget", "-p", policy).out
+    assert "v was amended on " in said
+    assert " by olga: a second\\nwave" in said
+    assert run("ledger", "verify", ledger).code == 0
+    assert run("ledger", "show", ledger, "--kind", "amend").out.count("amend") >= 2
+    assert run("receipt", "verify", "-", "--ledger", ledger, stdin=json.dumps(receipt)).code == 0
+    assert run("report", ledger, "-o", visits.with_suffix(".html")).code == 0
+    assert "<td>amend</td>" in visits.with_suffix(".html").read_text()
+    policy.write_text(text.replace("epsilon: 2", "epsilon: 0.5"))
+    assert "error[amend_spent]" in run(*amend).err
 
 
 def test_resets_that_cannot_be_are_refused(run: Run, visits: Path) -> None:

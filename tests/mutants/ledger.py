@@ -8,7 +8,58 @@ _GROUP = "tests/ledger/test_group_commit.py"
 
 _INTERRUPTS = "tests/attacks/test_a36_interrupts.py"
 
+_AMENDED = "tests/ledger/test_amendments.py"
+_FORGED = "tests/attacks/test_a17_amendments.py"
+
 FAULTS = (
+    Fault(
+        "amended-below-what-is-spent",
+        "dpsql.ledger.amendments:require_amendable",
+        "not spent.within(after.limit)",
+        "after.limit is None",
+        "a budget says less than what was answered has cost",
+        f"{_AMENDED}::test_a_lowered_budget",
+    ),
+    Fault(
+        "amended-to-another-measure",
+        "dpsql.ledger.amendments:require_amendable",
+        "(before.budget.accountant, before.budget.renewal) != (after.budget.accountant, after.budget.renewal)",
+        "before is None",
+        "what was spent in one measure is held against a limit in another",
+        f"{_AMENDED}::test_what_is_refused",
+    ),
+    Fault(
+        "former-policy-charges-on",
+        "dpsql.ledger.journal:SqlJournal._read_budgets",
+        "self._budgets.current.get(key) != own",
+        "own is None",
+        "a process that has the ledger open spends by the budget of before",
+        f"{_FORGED}::test_the_former_policy_spends_nothing_more",
+    ),
+    Fault(
+        "amendments-not-verified",
+        "dpsql.ledger.chain:Chain.followed",
+        'row["kind"] == AMEND',
+        'row["kind"] is None',
+        "an amendment that dpsql would have refused passes",
+        f"{_FORGED}::test_a_forged_amendment_is_refused",
+    ),
+    Fault(
+        "past-budgets-not-verified",
+        "dpsql.ledger.amendments:BudgetHistory.at",
+        "number < amendment",
+        "number > amendment",
+        "entries are held against another budget than that of their time",
+        f"{_AMENDED}::test_a_ledger_is_amended_often_and_opened_by_its_last_entries",
+    ),
+    Fault(
+        "amended-row-not-read-back",
+        "dpsql.ledger.sql_ledger:SqlLedger._amended",
+        "self._chain.followed(rows, self._digests, budget_history(connection, self._digests).at)",
+        "pass",
+        "a budget is amended in the entries and not where it is kept",
+        f"{_FORGED}::test_an_update_that_does_not_stay_amends_nothing",
+    ),
     Fault(
         "interrupts-reach-the-ledger",
         "dpsql.ledger.uninterrupted:uninterrupted",
@@ -348,7 +399,7 @@ FAULTS = (
     Fault(
         "migration-not-checked",
         "dpsql.ledger.journal:SqlJournal._prepare_once",
-        "Chain().followed(rows, self._digests, lambda key: self._budget_of(connection, key))",
+        "Chain().followed(rows, self._digests, budget_history(connection, self._digests).at)",
         "pass",
         "an edited ledger of an older dpsql is taken over",
         "tests/ledger/test_migration.py::test_an_edited_long_one_is_refused_and_left_as_it_was",
@@ -420,8 +471,8 @@ FAULTS = (
     Fault(
         "each-of-a-group-follows-the-same",
         "dpsql.ledger.journal:SqlJournal._written",
-        "self._chain = self._chain.followed(each.rows, self._digests, self._budgets.get)",
-        "self._chain.followed(each.rows, self._digests, self._budgets.get)",
+        "self._chain = self._chain.followed(each.rows, self._digests, self._budgets.at)",
+        "self._chain.followed(each.rows, self._digests, self._budgets.at)",
         "charges that wait together are each held against what was there before all of them",
         f"{_GROUP}::test_each_is_held_against_those_before_it",
     ),

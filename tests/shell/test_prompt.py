@@ -51,15 +51,75 @@ def test_quit_leaves_at_once(session: Session) -> None:
 def test_an_interrupted_query_leaves_the_shell_alive(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while the engine works ends the query, and says that a charge stays."""
+    """Ctrl-C while a query is prepared ends it, and says that nothing was charged."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session.state.connection, "query", interrupted)
     first, second = typed(session, f"{COUNT};{ENTER}\\epsilon{ENTER}")
-    assert first == "interrupted; what was charged stays charged"
+    assert first == "interrupted; nothing was charged"
     assert second.startswith("each query")
+
+
+def test_an_interrupted_query_says_that_it_was_charged(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the engine works: the charge stays, and the message names its entry."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(session.state.connection.engine.backend), "run", interrupted)
+    first, second = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}")
+    assert first == "interrupted after the charge, which stays: ledger entry 1"
+    assert second.splitlines()[2].split()[4] == "1"
+
+
+def test_commands_amid_a_statement(session: Session) -> None:
+    r"""A command on a further line is answered, and the statement goes on; \r drops it, \g sends it."""
+    keys = f"SELECT COUNT(*) AS n{ENTER}\\d{ENTER}FROM visits \\g{ENTER}SELECT{ENTER}\\r{ENTER}\\p{ENTER}"
+    tables, answer, dropped, printed = typed(session, keys)
+    assert tables.split()[0] == "table"
+    assert answer.split()[0] == "n"
+    assert dropped == "what was typed is dropped"
+    assert printed.split() == ["SELECT", "COUNT(*)", "AS", "n", "FROM", "visits"]
+
+
+def test_a_steep_price_is_asked_first(session: Session) -> None:
+    """Above the threshold the price is told, and the query asked after a yes alone; what is free is never asked about."""
+    keys = f"\\ask 0.5{ENTER}{COUNT};{ENTER}n{ENTER}\\budget{ENTER}{COUNT};{ENTER}y{ENTER}{COUNT};{ENTER}"
+    _, declined, budget, asked, again = typed(session, keys)
+    assert declined == "not asked; nothing was charged"
+    assert budget.splitlines()[2].split()[4] == "0"
+    assert "charged to visits: ε 1 " in asked
+    assert "nothing was charged" in again
+
+
+def test_a_statement_is_edited(session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The editor's text is what the next entry begins with: Enter sends it, nothing else does."""
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/nothing/cost/' \"$1\"\n")
+    editor.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(editor))
+    failed, answer = typed(session, f"SELECT AVG(nothing) FROM visits;{ENTER}\\e{ENTER};{ENTER}")
+    assert "error[column]" in failed
+    assert answer.startswith("avg(cost)")
+    monkeypatch.setenv("VISUAL", "false")
+    (failed,) = typed(session, f"\\e{ENTER}")
+    assert "error[editor]" in failed
+
+
+def test_what_a_pipe_reads_is_data_alone(session: Session) -> None:
+    """Where answers are data, prices and confirmations go elsewhere."""
+    out: list[str] = []
+    beside: list[str] = []
+    lines = ["\\format csv\n", "\\timing\n", "SELECT COUNT(*) AS n FROM visits;\n"]
+    assert follow(session, lines, out.append, beside.append)
+    (csv,) = out
+    assert csv.splitlines()[0] == "n,n_low,n_high"
+    assert len(csv.splitlines()) == 2
+    assert [text.split()[0] for text in beside] == ["answers", "the", "charged"]
 
 
 def test_the_history_keeps_sql_alone_and_for_oneself(session: Session, tmp_path: Path) -> None:
@@ -115,6 +175,8 @@ def test_a_pipe_without_errors_is_fine(session: Session) -> None:
 
 
 def test_entries_of_a_pipe() -> None:
-    """Commands end with their line, wherever they begin; statements at their semicolon."""
-    lines = ["a;\\d x\n", "b\n", "\\c; -- d\n", "\\q\n"]
-    assert list(entries(lines)) == ["a;", "\\d x", "b\n\\c;", "\\q"]
+    """Commands end with their line, wherever they begin, also amid a statement; statements at their semicolon."""
+    lines = ["a;\\d x\n", "b\n", "\\c; -- d\n", "c;\n", "d '\\x' \\g out.csv\n", "e\n", "\\r\n", "\\q\n"]
+    assert list(entries(lines)) == [
+        *("a;", "\\d x", "\\c; -- d", "b\nc;", "d '\\x' \\g out.csv", "e \\r", "\\q"),
+    ]

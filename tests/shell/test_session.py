@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -165,6 +166,60 @@ def test_a_session_has_a_dialect(session: Session) -> None:
     assert "error[syntax]" in fail(session, "SELECT TOP 1 COUNT(*) AS n FROM [visits];")
 
 
+def test_rows_as_lines(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is wider than the terminal is shown as lines by itself, on request always, and never in a pipe."""
+    sql = "SELECT plan, AVG(cost) AS the_average_cost_of_visits, COUNT(*) AS the_number_of_visits FROM visits GROUP BY plan;"
+    assert ask(session, sql).split()[0] == "plan"
+    session.state.view = View(fit=True)
+    for columns, first in ((60, "─ row 1 "), (200, "plan")):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = ask(session, sql)
+        assert text.startswith(first)
+        assert all(len(line) <= columns for line in text.splitlines())
+    ask(session, "\\x on")
+    lines = ask(session, sql).splitlines()
+    assert lines[0].startswith("─ row 1 ─")
+    assert lines[1].split() == ["plan", "A"]
+    assert re.fullmatch(r"the_average_cost_of_visits  -?[\d.,]+ ± [\d.,]+", lines[2])
+    ask(session, "\\x off")
+    assert ask(session, f"{sql[:-1]} \\gx").startswith("─ row 1 ")
+    assert ask(session, sql).split()[0] == "plan"
+    assert "error[argument]" in fail(session, "\\x perhaps")
+
+
+def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
+    r"""\i answers the entries of a file, \o writes answers to one, \g to one for once; what they cost is still told."""
+    questions, out, once = tmp_path / "q.sql", tmp_path / "out.csv", tmp_path / "once.json"
+    questions.write_text(f"{COUNT};\nSELECT nothing FROM visits;\n\\epsilon\n")
+    assert [reply.failed for reply in session.replies(f"\\i {questions}")] == [False, True, False]
+    assert "as csv" in ask(session, f"\\o {out}")
+    for _ in range(2):
+        (reply,) = session.replies(f"{COUNT};")
+        assert (reply.text, reply.note) == (f"written to {out}", True)
+        assert "nothing was charged" in reply.beside
+    assert out.read_text().splitlines().count("count_star(),count_star()_low,count_star()_high") == 2
+    assert ask(session, f"\\g {once}") == f"written to {once}"
+    assert set(json.loads(once.read_text())) == {"columns", "rows", "notices", "receipt"}
+    assert "shown here again" in ask(session, "\\o")
+    assert ask(session, f"{COUNT};").startswith("count_star()")
+    for entry in (f"\\o {tmp_path}", f"\\i {tmp_path}/none.sql", "\\i"):
+        assert "error[" in fail(session, entry)
+    questions.write_text(f"\\i {questions}\n")
+    assert "error[file]" in fail(session, f"\\i {questions}")
+
+
+def test_settings_by_command(session: Session) -> None:
+    r"""Each says what holds from now on; \watch says why it does nothing."""
+    assert ask(session, "\\timing").startswith("the time")
+    assert re.search(r"\nin \d+\.\d{3} s$", ask(session, f"{COUNT};"))
+    assert ask(session, "\\pager off") == "no pager is used"
+    assert ask(session, "\\theme none") == "the theme is none"
+    assert "error[argument]" in fail(session, "\\theme mud")
+    assert ask(session, "\\ask 0.3").startswith("a query that costs more than ε 0.3")
+    assert "the same stored answer" in fail(session, "\\watch 5")
+    assert "needs a terminal" in fail(session, "\\e")
+
+
 def test_unknown_commands_name_the_nearest(session: Session) -> None:
     """A slip is told what was meant; the commands of other shells are told where they are."""
     assert "did you mean \\budget?" in fail(session, "\\bugdet")
@@ -255,6 +310,8 @@ def test_when_an_entry_is_complete() -> None:
         "SELECT 1;",
         "SELECT 1; -- so",
         "a; \\q",
+        "SELECT 1\n\\d",
+        "SELECT 1 \\g",
     ):
         assert not unfinished(entry), entry
     for entry in ("SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "SELECT 1 -- ;", "/* ;"):

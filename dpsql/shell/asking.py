@@ -1,0 +1,81 @@
+"""Asking one query for a person who waits: what goes on meanwhile, and what Ctrl-C leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from dpsql.errors import Error
+from dpsql.shell.failures import INTERRUPTED
+
+if TYPE_CHECKING:
+    from dpsql.base_connection import BaseConnection
+    from dpsql.result import Result
+
+_QUIET: Final = 1.0
+"""Seconds in which nothing is said of a query that runs."""
+_EVERY: Final = 0.5
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while a query was asked; `text` says whether it was charged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def ask(
+    connection: BaseConnection, sql: str, terms: Mapping[str, Any], *, progress: TextIO | None = None
+) -> Result:
+    """The answer to a query. Ctrl-C raises `Interrupted`, which says whether the query was charged.
+
+    `progress` is the terminal that shows how long the query has been running.
+    """
+    left_behind = connection.watch(sql)
+    try:
+        with waiting(progress):
+            return connection.query(sql, **terms)
+    except KeyboardInterrupt:
+        raise Interrupted(_said(left_behind)) from None
+
+
+@contextmanager
+def waiting(terminal: TextIO | None) -> Iterator[None]:
+    """Says on a terminal how long the work within has taken, once that is more than a second.
+
+    Only the time is shown, which whoever waits knows anyway. How far the engine has come is not: the steps of its
+    progress follow from the number of rows, which is private.
+    """
+    if terminal is None:
+        yield
+        return
+    ended, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        pause = _QUIET
+        while not ended.wait(pause):
+            pause = _EVERY
+            terminal.write(f"\r\x1b[2Krunning for {time.monotonic() - began:.0f} s; Ctrl-C stops the query")
+            terminal.flush()
+
+    teller = threading.Thread(target=tell, name="dpsql progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+        if time.monotonic() - began >= _QUIET:
+            terminal.write("\r\x1b[2K")
+            terminal.flush()
+
+
+def _said(left_behind: Callable[[], str]) -> str:
+    try:
+        return left_behind()
+    except (Error, KeyboardInterrupt):
+        return INTERRUPTED

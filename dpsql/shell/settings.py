@@ -1,0 +1,150 @@
+"""How the shell behaves: what is set in ~/.config/dpsql/config.toml, with what holds where nothing is set."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from dpsql.errors import ProgrammingError
+from dpsql.request.loss import amount
+
+PLAIN: Final = "none"
+"""The theme without colours."""
+SWITCHES: Final = ("auto", "on", "off")
+DIALECTS: Final = ("duckdb", "postgres", "spark", "snowflake", "bigquery", "tsql")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session starts with; each field is a key of the file of the same name.
+
+    `expanded` shows a row as lines, one a column: `auto` where a table is wider than the terminal. `pager` is the
+    command that shows what is longer than the terminal; `auto` is $PAGER, else `less`. `ask_above` is the ε above which
+    the price of a query is told, and the query asked only after a yes.
+    """
+
+    expanded: str = "auto"
+    pager: str = "auto"
+    timing: bool = False
+    progress: bool = True
+    theme: str = "default"
+    format: str = "table"
+    dialect: str = "duckdb"
+    history: bool = True
+    ask_above: Fraction = Fraction(1)
+
+
+def config_file(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the settings lie: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
+    known = os.environ if environment is None else environment
+    config = Path(known.get("XDG_CONFIG_HOME", ""))
+    base = config if config.is_absolute() else Path.home() / ".config"
+    return base / "dpsql" / "config.toml"
+
+
+def settings(path: Path) -> Settings:
+    """The settings of a file, those of `Settings()` without one.
+
+    Raises ProgrammingError (`config`) for a file that cannot be read, an unknown key, or a value that it cannot have.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise _wrong(path, f"it cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _wrong(path, f"it is no TOML: {error}") from None
+    known = {field.name for field in fields(Settings)}
+    for key in found:
+        if key not in known:
+            raise _wrong(path, f"there is no setting {key}", f"there are: {', '.join(sorted(known))}")
+    return Settings(**{key: _checked(path, key, value) for key, value in found.items()})
+
+
+def themes() -> tuple[str, ...]:
+    """The names of themes: those of Pygments, and one without colours."""
+    from pygments.styles import get_all_styles
+
+    return (PLAIN, *sorted(get_all_styles()))
+
+
+def theme(name: str) -> str:
+    """The name of a theme. Raises ProgrammingError where there is none of that name."""
+    if name not in themes():
+        raise ProgrammingError(
+            f"there is no theme {name}", code="argument", hint=f"one of {', '.join(themes())}"
+        )
+    return name
+
+
+def switch(value: str) -> str:
+    """`auto`, `on` or `off`. Raises ProgrammingError for other words."""
+    if value not in SWITCHES:
+        raise ProgrammingError(f"{value} is no switch", code="argument", hint="auto, on or off")
+    return value
+
+
+def _checked(path: Path, key: str, value: Any) -> Any:
+    check = _CHECKS[key]
+    try:
+        return check(value)
+    except (ProgrammingError, ValueError, TypeError) as error:
+        hint = error.hint if isinstance(error, ProgrammingError) else None
+        said = error.message if isinstance(error, ProgrammingError) else str(error)
+        raise _wrong(path, f"{key}: {said}", hint) from None
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("it is true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("it is a text")
+    return value
+
+
+def _one_of(*known: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"it is one of {', '.join(known)}")
+        return str(value)
+
+    return check
+
+
+def _switch(value: Any) -> str:
+    return switch(("on" if value else "off") if isinstance(value, bool) else _text(value))
+
+
+def _theme(value: Any) -> str:
+    return theme(_text(value))
+
+
+def _amount(value: Any) -> Fraction:
+    return amount(value, "ask_above")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "expanded": _switch,
+    "pager": _text,
+    "timing": _boolean,
+    "progress": _boolean,
+    "theme": _theme,
+    "format": _one_of("table", "csv", "json", "markdown"),
+    "dialect": _one_of(*DIALECTS),
+    "history": _boolean,
+    "ask_above": _amount,
+}
+
+
+def _wrong(path: Path, what: str, hint: str | None = None) -> ProgrammingError:
+    return ProgrammingError(f"{path}: {what}", code="config", hint=hint)
