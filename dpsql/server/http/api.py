@@ -72,6 +72,7 @@ class Api:
         self.service, self._log, self._connections = service, log, connections
         self.access, self.answers, self.metrics = Access(service, log), Answers(), Metrics()
         self.stopping = False
+        self._running = set[Running]()
         routes = [
             _Route("/v1/query", "POST", Api._query),
             _Route("/v1/combine", "POST", Api._combine),
@@ -92,6 +93,11 @@ class Api:
             ],
             exception_handlers={HTTPException: self._unknown},
         )
+
+    def cancel(self) -> None:
+        """Cancels all that runs or waits, as the server stops."""
+        for running in self._running:
+            running.cancel()
 
     # What every request goes through.
 
@@ -157,6 +163,7 @@ class Api:
         self, request: Request, running: Running, work: Callable[[], _T], seconds: float | None = None
     ) -> _T:
         """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
+        self._running.add(running)
         task = asyncio.ensure_future(running.run(work, seconds))
         watch = asyncio.ensure_future(_gone(request))
         try:
@@ -168,6 +175,7 @@ class Api:
             pass
         finally:
             watch.cancel()
+            self._running.discard(running)
         raise OperationalError(
             "the query was cancelled before it began; nothing was charged", code="not_begun"
         )
