@@ -11,6 +11,7 @@ from . import (
     consistency,
     emitted,
     engine,
+    http,
     ledger,
     meaning,
     noise,
@@ -53,6 +54,7 @@ FAULTS = tuple(
         reservations,
         sources,
         server,
+        http,
         read_types,
     )
     for fault in package.FAULTS

@@ -305,7 +305,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, serve: Serve) ->
     with serve(tmp_path, limits=Limits(write_seconds=0.5)) as served:
         one = b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
         slow = socket.create_connection(("127.0.0.1", served.http), timeout=20)
-        with slow, pytest.raises((ConnectionError, TimeoutError)):  # noqa: PT012  (one of many fails)
+        with slow, pytest.raises(ConnectionError):  # noqa: PT012  (one of many fails)
             for _ in range(20_000):
                 slow.sendall(one * 50)
         until(lambda: not served.door.guests)

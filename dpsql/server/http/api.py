@@ -191,7 +191,7 @@ class Api:
         def ask(connection: Connection) -> bytes:
             terms = self._terms(asked)
             result = connection.query(asked.sql, asked.parameters, **terms)
-            return self._told(user, asked, terms.get("epsilon"), (connection, result, form))
+            return self._document(user, asked, terms.get("epsilon"), (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
@@ -214,7 +214,7 @@ class Api:
                 max_groups=options.get("max_groups"),
                 dialect=options.get("dialect"),
             )
-            return self._told(user, asked, None, (connection, result, form))
+            return self._document(user, asked, None, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
@@ -229,7 +229,7 @@ class Api:
             return asked.options
         return {**asked.options, "epsilon": default}
 
-    def _told(
+    def _document(
         self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Connection, Result, str]
     ) -> bytes:
         connection, result, form = answered
