@@ -108,7 +108,8 @@ def list_(store: Store = USERS) -> None:
 def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USERS) -> None:
     """Make a token for a user's programs, and show it, once: the store has its digest alone.
 
-    Nothing takes tokens yet: the PostgreSQL protocol takes passwords.
+    The HTTP API takes it, and so do `dpsql.connect` and the commands that take its address; the PostgreSQL protocol takes
+    passwords.
     """
     with _opened(store) as known:
         secret = known.add_token(name, label, expires)

@@ -51,9 +51,9 @@ class Transport:
         if not again:
             self.close()  # one that the server has closed meanwhile could not be told from one that is lost
         used = self._connection is not None
-        found = self._told(method, path, body, lost_is_fatal=not used)
+        found = self._response(method, path, body, lost_is_fatal=not used)
         if found is None:  # the server had closed the connection that was kept
-            found = self._told(method, path, body, lost_is_fatal=True)
+            found = self._response(method, path, body, lost_is_fatal=True)
         status, data = found or (0, None)
         if status == 200 and isinstance(data, dict):
             return data
@@ -62,7 +62,7 @@ class Transport:
             raise _lost(f"{self._address} answers with status {status}, and is no server of dpsql")
         raise failures.read(error, sql)
 
-    def _told(
+    def _response(
         self, method: str, path: str, body: bytes | None, *, lost_is_fatal: bool
     ) -> tuple[int, Any] | None:
         reason, complete = "", False

@@ -186,7 +186,7 @@ def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
     assert con.query(sql, epsilon=0.1).rows == first.rows
     assert con.budget()["visits"].queries == 1
     asked: list[str] = []
-    told = con._transport._told
+    told = con._transport._response
 
     def lost(method: str, path: str, body: bytes | None, *, lost_is_fatal: bool) -> Any:
         asked.append(path)
@@ -195,7 +195,7 @@ def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
         con.close()
         raise ConnectionResetError if lost_is_fatal else AssertionError
 
-    con._transport._told = lost  # type: ignore[method-assign]
+    con._transport._response = lost  # type: ignore[method-assign]
     with pytest.raises(ConnectionResetError):
         con.query(sql, epsilon=0.1, replay=False)
     assert asked == ["/v1/query"]

@@ -11,6 +11,7 @@ from . import (
     consistency,
     emitted,
     engine,
+    http,
     ledger,
     library,
     meaning,
@@ -55,6 +56,7 @@ FAULTS = tuple(
         reservations,
         sources,
         server,
+        http,
         read_types,
     )
     for fault in package.FAULTS

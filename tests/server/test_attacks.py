@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from typing import Any
 import psycopg
 import pytest
 
+import dpsql
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.server.listener import Listener
 from dpsql.server.service import Limits
 from dpsql.server.sockets import is_local, network, tls_context
+from dpsql.server.users import UserStore
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
 from .test_frontend import startup
@@ -108,7 +111,7 @@ def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) ->
 def test_what_a_client_is_told_of_errors_is_the_same_whatever_the_data_holds(
     tmp_path: Path, serve: Serve
 ) -> None:
-    """All fields of each refusal, over two databases of different values."""
+    """All fields of each refusal, over two databases of different values, at both doors."""
     import clinic
     import duckdb
 
@@ -132,6 +135,7 @@ def test_what_a_client_is_told_of_errors_is_the_same_whatever_the_data_holds(
             changed.close()
         with serve(folder) as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
             connection.execute("SET dpsql.epsilon = 0.1")
+            token = served.token()
             for question in questions:
                 with pytest.raises(psycopg.Error) as refused:
                     connection.execute(question)
@@ -139,6 +143,9 @@ def test_what_a_client_is_told_of_errors_is_the_same_whatever_the_data_holds(
                 told.append(
                     [getattr(diagnostic, each) for each in dir(diagnostic) if not each.startswith("_")]
                 )
+                refusal = served.ask("/v1/query", {"sql": question, "epsilon": 0.1}, token=token)
+                assert 400 <= refusal.status < 500
+                told.append([refusal.status, refusal.body])
         assert charges(served.ledger) == []
     half = len(told) // 2
     assert [list(map(str, each)) for each in told[:half]] == [list(map(str, each)) for each in told[half:]]
@@ -204,8 +211,10 @@ def test_whose_connections_are_counted_together() -> None:
     assert network("") == ""
 
 
-def from_address(served: Served, address: str) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", served.port), timeout=30, source_address=(address, 0))
+def from_address(served: Served, address: str, port: int = 0) -> socket.socket:
+    return socket.create_connection(
+        ("127.0.0.1", port or served.port), timeout=30, source_address=(address, 0)
+    )
 
 
 def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(tmp_path: Path, serve: Serve) -> None:
@@ -384,10 +393,20 @@ def test_sigkill_at_any_moment_keeps_all_charges(tmp_path: Path, moment: float) 
     """Each answer that was seen is in the ledger, whose chain is whole; after a restart it is answered again, free."""
     prepared(tmp_path)[1].close()
     (tmp_path / "clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
-    first, port = started(tmp_path)
+    first, port, http = started(tmp_path)
     seen: dict[int, int] = {}
+    with closing(UserStore.open(tmp_path / "clinic.users")) as store:
+        token = store.add_token("ana", "", 1).text()
 
     def ask(share: int) -> None:
+        if share % 2:
+            with (
+                contextlib.suppress(OperationalError),
+                dpsql.connect(f"http://127.0.0.1:{http}", token=token, epsilon="0.01") as remote,
+            ):
+                for number in range(share, 1_000, 4):
+                    ((seen[number],),) = remote.query(COUNTED, [number]).rows  # type: ignore[assignment]
+            return
         with (
             contextlib.suppress(psycopg.Error),
             psycopg.connect(address(port), autocommit=True) as connection,
@@ -408,7 +427,7 @@ def test_sigkill_at_any_moment_keeps_all_charges(tmp_path: Path, moment: float) 
         thread.join(60)
     kept = charges(tmp_path / "clinic.ledger")
     assert 0 < len(seen) <= len(kept) <= len(seen) + 4
-    second, port = started(tmp_path)
+    second, port, _ = started(tmp_path)
     with psycopg.connect(address(port), autocommit=True) as connection:
         connection.execute("SET dpsql.epsilon = 0.01")
         assert {number: count(connection, number) for number in seen} == seen
@@ -416,8 +435,11 @@ def test_sigkill_at_any_moment_keeps_all_charges(tmp_path: Path, moment: float) 
     assert charges(tmp_path / "clinic.ledger") == kept
 
 
+COUNTED = "SELECT COUNT(*) FROM visits WHERE cost < ?"
+
+
 def count(connection: psycopg.Connection[Any], number: int) -> int:
-    row = connection.execute("SELECT COUNT(*) FROM visits WHERE cost < %s", (number,)).fetchone()
+    row = connection.execute(COUNTED.replace("?", "%s"), (number,)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -434,8 +456,8 @@ def address(port: int) -> str:
     return f"host=127.0.0.1 port={port} user=ana dbname=clinic password='{PASSWORD}'"
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
-    """`dpsql serve` in a process of its own, and its port."""
+def started(folder: Path) -> tuple[subprocess.Popen[str], int, int]:
+    """`dpsql serve` in a process of its own, and its ports."""
     command = [
         sys.executable, "-m", "dpsql.cli", "serve", "clinic.yaml", "--database", "clinic.duckdb", "--users", "clinic.users",
         "--host", "127.0.0.1", "--port", "0", "--http-port", "0",
@@ -445,7 +467,10 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert process.stdout is not None
+    ports = []
     for line in process.stdout:
-        if line.startswith("PostgreSQL: listening"):
-            return process, int(line.rpartition(":")[2])
+        if ": listening on " in line:
+            ports.append(int(line.rpartition(":")[2]))
+        if len(ports) == 2:
+            return process, ports[0], ports[1]
     pytest.fail("the server did not start")

@@ -23,7 +23,7 @@ MOST_CONFIDENCES = 16
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Entry:
     result: Result
     lock: threading.Lock = field(default_factory=threading.Lock)
     asked: set[float] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Answers:
     """Answers by user and id; an id is 128 random bits."""
 
     def __init__(self) -> None:
-        self._kept = dict[str, OrderedDict[str, _Kept]]()
+        self._entries = dict[str, OrderedDict[str, _Entry]]()
         self._lock = threading.Lock()
 
     def keep(self, user: str, result: Result) -> str | None:
@@ -42,8 +42,8 @@ class Answers:
             return None
         number = secrets.token_hex(16)
         with self._lock:
-            own = self._kept.setdefault(user, OrderedDict())
-            own[number] = _Kept(result)
+            own = self._entries.setdefault(user, OrderedDict())
+            own[number] = _Entry(result)
             while len(own) > MOST_ANSWERS or sum(_cells(each.result) for each in own.values()) > MOST_CELLS:
                 own.popitem(last=False)
         return number
@@ -51,7 +51,7 @@ class Answers:
     def intervals(self, user: str, number: str, confidence: float) -> Matrix:
         """The intervals of an answer. Raises ProgrammingError (`not_found`) for one that is not kept, or another user's."""
         with self._lock:
-            found = self._kept.get(user, OrderedDict()).get(number)
+            found = self._entries.get(user, OrderedDict()).get(number)
         if found is None:
             raise ProgrammingError(
                 "there is no such answer any more",

@@ -72,6 +72,7 @@ class Api:
         self.service, self._log, self._connections = service, log, connections
         self.access, self.answers, self.metrics = Access(service, log), Answers(), Metrics()
         self.stopping = False
+        self._running = set[Running]()
         routes = [
             _Route("/v1/query", "POST", Api._query),
             _Route("/v1/combine", "POST", Api._combine),
@@ -92,6 +93,11 @@ class Api:
             ],
             exception_handlers={HTTPException: self._unknown},
         )
+
+    def cancel(self) -> None:
+        """Cancels all that runs or waits, as the server stops."""
+        for running in self._running:
+            running.cancel()
 
     # What every request goes through.
 
@@ -157,6 +163,7 @@ class Api:
         self, request: Request, running: Running, work: Callable[[], _T], seconds: float | None = None
     ) -> _T:
         """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
+        self._running.add(running)
         task = asyncio.ensure_future(running.run(work, seconds))
         watch = asyncio.ensure_future(_gone(request))
         try:
@@ -168,6 +175,7 @@ class Api:
             pass
         finally:
             watch.cancel()
+            self._running.discard(running)
         raise OperationalError(
             "the query was cancelled before it began; nothing was charged", code="not_begun"
         )
@@ -183,7 +191,7 @@ class Api:
         def ask(connection: Connection) -> bytes:
             terms = self._terms(asked)
             result = connection.query(asked.sql, asked.parameters, **terms)
-            return self._told(user, asked, terms.get("epsilon"), (connection, result, form))
+            return self._document(user, asked, terms.get("epsilon"), (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
@@ -206,7 +214,7 @@ class Api:
                 max_groups=options.get("max_groups"),
                 dialect=options.get("dialect"),
             )
-            return self._told(user, asked, None, (connection, result, form))
+            return self._document(user, asked, None, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
@@ -221,7 +229,7 @@ class Api:
             return asked.options
         return {**asked.options, "epsilon": default}
 
-    def _told(
+    def _document(
         self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Connection, Result, str]
     ) -> bytes:
         connection, result, form = answered

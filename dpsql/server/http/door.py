@@ -75,11 +75,12 @@ class Door:
         for guest in list(self.guests):
             guest.stop()
         end = time.monotonic() + self.service.limits.drain_seconds
-        while self.guests and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
+        while (self.guests or self.state.tasks) and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
         for guest in list(self.guests):
             guest.abort()
-        while self.state.tasks:  # noqa: ASYNC110  (left by their clients: what has begun ends)
+        self.api.cancel()
+        while self.state.tasks:  # noqa: ASYNC110  (cancelled, and recorded as they end)
             await asyncio.sleep(0.05)
         self.api.access.close()
 

@@ -104,10 +104,14 @@ def _responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]
 
 
 def _post(
-    summary: str, asked: dict[str, Any], told: dict[str, Any], *, arrow: bool = False
+    summary: str, asked: dict[str, Any], answer: dict[str, Any], *, arrow: bool = False
 ) -> dict[str, Any]:
     return {
-        "post": {"summary": summary, "requestBody": _body(asked), "responses": _responses(told, arrow=arrow)}
+        "post": {
+            "summary": summary,
+            "requestBody": _body(asked),
+            "responses": _responses(answer, arrow=arrow),
+        }
     }
 
 
