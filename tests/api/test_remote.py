@@ -134,6 +134,9 @@ def test_it_is_the_same_as_in_this_process(con: RemoteConnection, folder: Path, 
         assert str(here.explain(sql, [clinic.dt.date(2024, 3, 1)], epsilon=1)) == str(
             con.explain(sql, [clinic.dt.date(2024, 3, 1)], epsilon=1)
         )
+        assert (
+            str(con.explain(sql, [clinic.dt.date(2024, 3, 1)], epsilon=1).price) == "ε 1, charged to visits"
+        )
         assert here.budget() == con.budget()
         assert str(here.budget()["visits"].remaining_epsilon) == str(con.budget()["visits"].remaining_epsilon)
         assert here.describe() == con.describe()
