@@ -286,7 +286,7 @@ def _from_count(count: int, n: int, p: float, q: float, side: float) -> Estimate
 def _singles(given: Sequence[Answer], question: Choice) -> Floats:
     """The estimate of each value from each single answer."""
     p, q = question.mechanism.p, question.mechanism.q
-    found: Floats = (_supports(given, question) - q) / (p - q)
+    found: Floats = (_supports(given, question).astype(np.float64) - q) / (p - q)
     return found
 
 

@@ -198,3 +198,14 @@ def test_what_makes_no_schedule_is_refused(wrong: object) -> None:
     """With a LossError."""
     with pytest.raises(LossError):
         wrong()  # type: ignore[operator]
+
+
+def test_the_bound_has_the_rate_below_the_line() -> None:
+    """Of a small rate the expected regret passes η + ln(k)/T² and η + ln(k)/(k·T) by far, and not η + ln(k)/(η·T)."""
+    rounds, experts, rate = 100, 5, 0.001
+    losses = np.tile(np.arange(experts) / (experts - 1), (rounds, 1))
+    suffered = sum(float(choice_law(losses[:now], rate) @ losses[now]) for now in range(rounds))
+    regret = suffered / rounds
+    for misprint in (rounds * rounds, experts * rounds):
+        assert regret > 10 * (rate + math.log(experts) / misprint)
+    assert regret <= regret_bound(rate, rounds, experts)
