@@ -7,13 +7,14 @@ differential privacy": its three examples, Figure 1, and what is said of them.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
-from pathlib import Path
+from typing import Any
+
+from shared.pictures import draw, picture_of
 
 from dpsql.accounting.batch import Batch
 from dpsql.accounting.composition import Guarantee, advanced
@@ -159,13 +160,11 @@ def batches(count: int) -> None:
     print(f"measured as one, μ = {float(batch):.3f}       {float(epsilon_within(batch, delta)):.3f}")
 
 
-def draw(path: Path) -> None:
+def panes(axes: Sequence[Any]) -> None:
     """The two panes of the figure."""
-    from dpsql.accounting.plot import figures, save
-
     points = [Decimal(k) / 20 for k in range(101)]
     at = [float(point) for point in points]
-    figure, (left, right) = figures(2)
+    left, right = axes
     colors = dict(zip(REFINED, ("tab:blue", "tab:orange", "tab:green"), strict=True))
     for name, profile in REFINED.items():
         values = [float(profile.delta(point).high) for point in points]
@@ -179,22 +178,16 @@ def draw(path: Path) -> None:
         right.plot(at, values, color="black", linestyle="dashed", linewidth=0.5 + mu / 4, label=f"{mu}-GDP")
     for pane in (left, right):
         pane.set(xlabel="ε", ylabel="δ", xlim=(0, 5), ylim=(0, 1))
-        pane.legend()
-    save(figure, path)
-    print(f"\ndrawn into {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints what the figure shows, and draws it where that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the figure: .png, .svg or .pdf")
-    asked = parser.parse_args(arguments)
+    path = picture_of(__doc__, arguments)
     refinement()
     identification()
     for count in (16, 100):
         batches(count)
-    if asked.picture is not None:
-        draw(asked.picture)
+    draw(path, 2, panes)
 
 
 if __name__ == "__main__":

@@ -166,9 +166,9 @@ def ball(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> In
             norm = isqrt(square - 1) + 1 if square else 0
             if Coin((norm - total / root) / scale).toss(entropy):
                 accepted.append(vector)
-    kept = accepted[:vectors]
-    small = all(abs(each) < _ROOMY for vector in kept for each in vector)
-    return np.array(kept, np.int64 if small else object).reshape(vectors, dimensions)
+    found = accepted[:vectors]
+    small = all(abs(each) < _ROOMY for vector in found for each in vector)
+    return np.array(found, np.int64 if small else object).reshape(vectors, dimensions)
 
 
 def lies(loss: Fraction, choices: int, size: int, entropy: Entropy) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ ROOT = PACKAGE.parent
 NAMES = {name for entry in AGGREGATE_CALLS for name in entry.names}
 ALLOWED = {
     "functions/strings.py": ({"COUNT"}, "the argument of LEFT and RIGHT"),
+    "local.py": ({"MEAN"}, "the name of an estimate"),
     "ledger/tables.py": ({"LAST"}, "the last entries of an account"),
     "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
     "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),

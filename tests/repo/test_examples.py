@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsql
@@ -22,19 +24,98 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(
-    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each example runs as a program and prints something."""
-    monkeypatch.setattr("sys.argv", [str(path)])
+    """Each example runs as a program and prints something; those with a picture draw it."""
+    picture = tmp_path / "picture.png"
+    drawn_elsewhere = path.stem == "gaussian_dp"  # tests/accounting/test_plot.py
+    drawing = "picture_of" in path.read_text(encoding="utf-8") and not drawn_elsewhere
+    monkeypatch.setattr("sys.argv", [str(path), *(["--picture", str(picture)] if drawing else [])])
     runpy.run_path(str(path), run_name="__main__")
     assert len(capsys.readouterr().out.splitlines()) > 5
+    assert picture.exists() is drawing
+    assert not drawing or picture.stat().st_size > 10_000
+
+
+def example(name: str) -> dict[str, Any]:
+    """The names that an example defines."""
+    (path,) = (path for path in EXAMPLES if path.stem == name)
+    return runpy.run_path(str(path))
+
+
+def test_differencing_tells_an_income_from_exact_totals_alone() -> None:
+    """The attack works on exact totals, to the last coin; private ones leave guesses millions apart."""
+    attack = example("differencing")
+    before, after = (attack["exact_total"](attack["area"](moved)) for moved in (False, True))
+    assert before - after == attack["INCOMES"]["White"]
+    guesses = attack["guesses"](6, 1)
+    assert np.ptp(guesses) > 1_000_000
+    assert len(set(guesses)) == 6
+
+
+def test_a_survey_is_deniable_and_estimates() -> None:
+    """After a yes, nothing is believed beyond the factor 3 in odds; the estimate has no bias."""
+    survey = example("survey")
+    for prior in (0.1, 0.22, 0.5, 0.9):
+        no, yes = survey["believed"](prior, float(survey["COINS"].loss))
+        odds = prior / (1 - prior)
+        assert yes / (1 - yes) == pytest.approx(3 * odds)
+        assert no / (1 - no) == pytest.approx(odds / 3)
+    found = [survey["coin_survey"](4_000)[1] for _ in range(30)]
+    assert np.mean(found) == pytest.approx(survey["SMOKERS"], abs=0.02)
+
+
+def test_an_auction_selects_a_good_price() -> None:
+    """All four buy at 1.0; with many bidders the selection earns nearly the best, and a noisy price does not."""
+    auction = example("auction")
+    revenue, bids = auction["revenue"], auction["BIDS"]
+    assert [float(revenue(Fraction(price), bids)) for price in ("1", "1.1", "3", "3.1", "3.2")] == [
+        4,
+        1.1,
+        3,
+        3.1,
+        0,
+    ]
+    # What one bidder changes, over all bids on the list: at most the highest price, and in one direction.
+    for bid in auction["PRICES"]:
+        changes = [revenue(price, [*bids, bid]) - revenue(price, bids) for price in auction["PRICES"]]
+        assert 0 <= min(changes) <= max(changes) <= auction["HIGHEST"]
+    many = auction["selection"](bids * 100, 1)
+    assert auction["expected"](many) > 0.99 * 400
+    assert auction["noisy_price"](bids * 100, 1, 100) < 0.6 * 400
+
+
+def test_a_histogram_has_sensitivity_one_or_two() -> None:
+    """By trying all small databases, and by the noise that dpsql plans."""
+    histogram = example("histogram_sensitivity")
+    assert (histogram["sensitivity"](False), histogram["sensitivity"](True)) == (1, 2)
+    assert "scale 1 " in histogram["scale_of"]("add_remove", 1)
+    assert "scale 2 " in histogram["scale_of"]("replace", 1)
+
+
+def test_losses_compose_and_the_attacker_stays_within_them() -> None:
+    """Sequential composition is a line; nobody is right more often than e^ε/(1 + e^ε)."""
+    composition = example("composition")
+    for count in (1, 10, 100):
+        assert composition["promised"](count)["sequential"] == pytest.approx(count / 10)
+        right = composition["attack"](count, 2_000)
+        assert right <= 1 / (1 + np.exp(-count / 10)) + 0.06
+
+
+def test_experts_are_followed_within_the_bound() -> None:
+    """Each learner's regret is within its bound but for the noise of one run; more privacy has a smaller rate."""
+    experts = example("experts")
+    rates = {name: float(schedule.rate) for name, schedule in experts["schedules"](200).items()}
+    assert rates["ε = 1, published rate"] < rates["ε = 1, by zCDP"] < rates["ε = 8, by zCDP"]
+    given = experts["losses"](200)
+    for name, schedule in experts["schedules"](200).items():
+        assert experts["run"](schedule, given)[-1] <= experts["regret_bound"](rates[name], 200, 10) + 0.2
 
 
 @pytest.fixture(scope="module")
 def flights() -> dict[str, Any]:
     """The names of the example of the flights, and its database."""
-    (path,) = (path for path in EXAMPLES if path.stem == "flights")
-    names = runpy.run_path(str(path))
+    names = example("flights")
     return {**names, "database": names["new_york"]()}
 
 

@@ -319,7 +319,9 @@ def _score(score: Any) -> Fraction:
     """A score as an exact number, of either sign."""
     plain = score.item() if isinstance(score, np.generic) else score
     try:
-        exact = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
-        return Fraction(0) if exact == 0 else amount(abs(exact)) * (1 if exact > 0 else -1)
+        exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
+        if exact == 0:
+            return Fraction(0)
+        return amount(exact) if exact > 0 else -amount(-exact)
     except (ArithmeticError, LossError):
         raise DataError("a score is a finite number") from None

@@ -1,0 +1,299 @@
+"""The local model: answers are randomised where they are given, for a collector that nobody has to trust.
+
+`randomize` runs on each person's own device; its answer may be published. `estimate` and `joint` run wherever answers are
+collected, as often as one likes, at no further loss: they are post-processing.
+
+>>> smoker = Choice(values=("no", "yes"), epsilon=1)
+>>> answers = [randomize("yes" if person % 4 == 0 else "no", smoker) for person in range(2000)]
+>>> found = estimate(answers)["yes"]
+>>> abs(found.value - 0.25) < 0.2, found.low < found.value < found.high
+(True, True)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Pure
+from dpsql.errors import DataError, LossError
+from dpsql.mechanisms.base import Floats
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.library import LocalMechanism, RandomizedResponse, UnaryEncoding
+from dpsql.mechanisms.sampler import below
+from dpsql.request.loss import Amount, amount
+
+__all__ = ["Answer", "Choice", "Estimate", "Number", "estimate", "joint", "randomize"]
+
+MOST_CELLS = 1 << 16
+_FAR = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A question with a list of possible answers, `values`; `epsilon` is the loss of one answer.
+
+    `method` is "response" (randomised response), "unary" (optimised unary encoding), or "auto": whichever has the smaller variance
+    for a rare answer; unary encoding from 3e^ε + 2 values on.
+
+    >>> Choice(values=range(3), epsilon=1).mechanism.name, Choice(values=range(30), epsilon=1).mechanism.name
+    ('randomised response', 'unary encoding')
+    """
+
+    values: Sequence[Hashable]
+    epsilon: Amount
+    method: Literal["auto", "response", "unary"] = "auto"
+    mechanism: LocalMechanism = field(init=False, repr=False, compare=False)
+    """What randomises an answer."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "epsilon", amount(self.epsilon))
+        if len(set(self.values)) != len(self.values):
+            raise LossError("the values of a question differ from each other")
+        if self.method not in ("auto", "response", "unary"):
+            raise LossError(f"there is no method {self.method!r}", hint='"response", "unary" or "auto"')
+        response = RandomizedResponse(epsilon=self.epsilon, choices=len(self.values))
+        unary = UnaryEncoding(epsilon=self.epsilon, choices=len(self.values))
+        better = self.method == "unary" or (self.method == "auto" and unary.variance < response.variance)
+        object.__setattr__(self, "mechanism", unary if better else response)
+
+    def event(self) -> Pure:
+        """What an accountant is charged with for one answer."""
+        return Pure(amount(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A question for a number between `bounds`; values beyond are clamped. `epsilon` is the loss of one answer.
+
+    Claim: one bit is answered, and it is ε-DP; the mean of many answers estimates the mean without bias.
+    Why: the number is rounded at random to one of the bounds, so that its mean is kept, and the bit that says which goes through
+    randomised response. So 1 is answered with a chance between q and p = e^ε·q, and 0 with one between 1-p = q and 1-q = p.
+    Source: Duchi, Jordan, Wainwright 2018, "Minimax optimal procedures for locally private estimation"; Ding, Kulkarni, Yekhanin
+    2017, "Collecting telemetry data privately", section 3.
+    """
+
+    bounds: tuple[Amount, Amount]
+    epsilon: Amount
+    mechanism: LocalMechanism = field(init=False, repr=False, compare=False)
+    """What randomises the rounded bit."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", amount(self.epsilon))
+        object.__setattr__(self, "mechanism", RandomizedResponse(epsilon=self.epsilon))
+        try:
+            low, high = (Fraction(str(bound)) for bound in self.bounds)
+        except (TypeError, ValueError):
+            raise LossError("bounds are two finite numbers") from None
+        if low >= high:
+            raise LossError("the lower bound is below the upper one")
+        object.__setattr__(self, "bounds", (low, high))
+
+    def event(self) -> Pure:
+        """What an accountant is charged with for one answer."""
+        return Pure(amount(self.epsilon))
+
+
+Question: TypeAlias = Choice | Number
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A randomised answer. `report` is all that has to be sent: the collector knows the question, and puts it beside.
+
+    It is the number of a choice, a whole number whose binary digits are the choices' bits, or one bit. DataError for a report that
+    no answer to the question has, so that what strangers send is checked where it enters.
+    """
+
+    question: Question
+    report: int
+
+    def __post_init__(self) -> None:
+        kinds = 2
+        if isinstance(self.question, Choice):
+            kinds = len(self.question.values)
+            kinds = 1 << kinds if isinstance(self.question.mechanism, UnaryEncoding) else kinds
+        if type(self.report) is not int or not 0 <= self.report < kinds:
+            raise DataError("no answer to this question has that report")
+
+
+class Estimate(NamedTuple):
+    """An estimate without bias, and the ends of its interval, which lie within what is possible."""
+
+    value: float
+    low: float
+    high: float
+
+
+def randomize(value: object, question: Question, *, entropy: Entropy | None = None) -> Answer:
+    """The randomised answer of one person whose truth is `value`.
+
+    Claim: ε-DP, whatever the value is; it never fails for a value, for whether somebody answers is an answer, too. A value that is
+    not among those of a `Choice`, NULL among them, is one of these at random; a number that is none is either bound at random.
+    Each further answer about the same truth loses ε again, so a device keeps its answer and repeats it.
+    Source: Kasiviswanathan, Lee, Nissim, Raskhodnikova, Smith 2011, "What can we learn privately?" (the local model).
+    """
+    source = entropy or SystemEntropy()
+    if isinstance(question, Choice):
+        truth = _place(value, question)
+        if truth is None:
+            truth = int(below(np.array([len(question.values)], np.int64), source)[0])
+        found = question.mechanism.release(truth, entropy=source)
+        if isinstance(found, list):
+            return Answer(question, sum(1 << place for place, bit in enumerate(found) if bit))
+        return Answer(question, int(found))
+    above, whole = _part(value, question).as_integer_ratio()
+    bit = int(below(np.array([whole], object), source)[0]) < above
+    return Answer(question, int(question.mechanism.release(int(bit), entropy=source)))
+
+
+def _place(value: object, question: Choice) -> int | None:
+    try:
+        return question.values.index(value)
+    except Exception:  # noqa: BLE001 - a value may have any comparison, and none may keep an answer from being given
+        return None
+
+
+def _part(value: object, question: Number) -> Fraction:
+    """Where the clamped value lies between the bounds: 0 to 1; the middle for what is no number."""
+    low, high = (Fraction(bound) for bound in question.bounds)
+    plain = value.item() if isinstance(value, np.generic) and value.size == 1 else value
+    if isinstance(plain, Decimal) and plain.is_finite() and abs(plain.adjusted()) > _FAR:
+        # As a fraction it would fill the memory.
+        plain = math.copysign(math.inf, plain) if plain.adjusted() > 0 else 0
+    nan = plain.is_nan() if isinstance(plain, Decimal) else isinstance(plain, float) and math.isnan(plain)
+    if nan or not isinstance(plain, (int, float, Decimal, Fraction)):
+        return Fraction(1, 2)
+    if plain in (math.inf, -math.inf):
+        return Fraction(int(plain > 0))
+    return (min(max(Fraction(plain), low), high) - low) / (high - low)
+
+
+def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashable, Estimate]:
+    """The frequency of each value among those who answered; for a `Number` their mean, as "mean".
+
+    Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability, at any
+    number of answers.
+    Why: of n independent answers, each of which supports a value with a chance of its own, the number that does has lower tails than
+    the binomial one of the same mean (below the mean less 1, and likewise above), so that Clopper and Pearson's interval holds for
+    the mean chance; the frequency is a line in it.
+    Source: Hoeffding 1956, "On the distribution of the number of successes in independent trials", Theorem 5; Clopper, Pearson 1934;
+    Wang, Blocki, Li, Jha 2017 (the estimate).
+
+    DataError without an answer, for answers to several questions, or unless 0 < confidence < 1.
+    """
+    given, question = _of_one_question(answers)
+    side = (1 - _confidence(confidence)) / 2
+    supported = _supports(given, question)
+    counts = supported.sum(axis=0)
+    p, q = question.mechanism.p, question.mechanism.q
+    found = [_from_count(int(count), len(given), p, q, side) for count in counts]
+    if isinstance(question, Choice):
+        return dict(zip(question.values, found, strict=True))
+    low, high = (float(bound) for bound in question.bounds)
+    return {"mean": Estimate(*(low + part * (high - low) for part in found[1]))}
+
+
+def joint(
+    first: Iterable[Answer], second: Iterable[Answer], confidence: float = 0.95
+) -> dict[tuple[Hashable, Hashable], Estimate]:
+    """The frequency of each pair of values, from the answers of the same people, in the same order, to two `Choice` questions.
+
+    A pair of answers has lost the sum of both ε.
+
+    Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability.
+    Why: both answers of a person are randomised independently, so the product of two estimates from single answers has the mean 1
+    where both values are true, and else 0. It is bounded, and the mean of n independent ones is within √(2·V·ln(4/β)/n) +
+    7·R·ln(4/β)/(3(n-1)) of its mean but for a chance of β, V being their sample variance and R their range.
+    Source: Maurer, Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
+
+    DataError unless there are as many of the one as of the other, at least 2, and at most 65,536 pairs of values.
+    """
+    ones, question = _of_one_question(first)
+    others, other_question = _of_one_question(second)
+    if not isinstance(question, Choice) or not isinstance(other_question, Choice):
+        raise DataError("joint tables are of questions with a list of values")
+    if len(ones) != len(others) or len(ones) < 2:
+        raise DataError("joint tables need both answers of each person, of two people at least")
+    if len(question.values) * len(other_question.values) > MOST_CELLS:
+        raise DataError(f"a joint table has at most {MOST_CELLS:,} cells")
+    log = math.log(4 / (1 - _confidence(confidence)))
+    singles = [_singles(given, of) for given, of in ((ones, question), (others, other_question))]
+    n = len(ones)
+    spread = _range(question, other_question)
+    means = singles[0].T @ singles[1] / n
+    squares = (singles[0] ** 2).T @ (singles[1] ** 2) / n
+    variances = np.maximum(squares - means**2, 0) * n / (n - 1)
+    halves = np.sqrt(2 * variances * log / n) + 7 * spread * log / (3 * (n - 1))
+    return {
+        (a, b): Estimate(
+            float(means[i, j]),
+            float(min(max(means[i, j] - halves[i, j], 0), 1)),
+            float(min(max(means[i, j] + halves[i, j], 0), 1)),
+        )
+        for i, a in enumerate(question.values)
+        for j, b in enumerate(other_question.values)
+    }
+
+
+def _of_one_question(answers: Iterable[Answer]) -> tuple[list[Answer], Question]:
+    given = list(answers)
+    if not given:
+        raise DataError("there is no answer to estimate from")
+    question = given[0].question
+    if any(answer.question is not question and answer.question != question for answer in given):
+        raise DataError("these are answers to several questions", hint="estimate each question apart")
+    return given, question
+
+
+def _confidence(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+    return confidence
+
+
+def _supports(given: Sequence[Answer], question: Question) -> NDArray[np.bool_]:
+    """Which values each answer supports."""
+    mechanism = question.mechanism
+    if isinstance(mechanism, UnaryEncoding):
+        length = -(-mechanism.choices // 8)
+        raw = b"".join(answer.report.to_bytes(length, "little") for answer in given)
+        bits = np.unpackbits(
+            np.frombuffer(raw, np.uint8).reshape(len(given), length), axis=1, bitorder="little"
+        )
+        return mechanism.supports(bits[:, : mechanism.choices])
+    return mechanism.supports(np.array([answer.report for answer in given], np.int64))
+
+
+def _from_count(count: int, n: int, p: float, q: float, side: float) -> Estimate:
+    """The frequency from a count of n answers that support it."""
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(count, n - count + 1, side)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - side)) if count < n else 1.0
+    ends = (min(max((rate - q) / (p - q), 0.0), 1.0) for rate in (low, high))
+    return Estimate((count / n - q) / (p - q), *ends)
+
+
+def _singles(given: Sequence[Answer], question: Choice) -> Floats:
+    """The estimate of each value from each single answer."""
+    p, q = question.mechanism.p, question.mechanism.q
+    found: Floats = (_supports(given, question).astype(np.float64) - q) / (p - q)
+    return found
+
+
+def _range(*questions: Choice) -> float:
+    """The range of a product of estimates from single answers."""
+    ends: list[float] = [1.0]
+    for question in questions:
+        p, q = question.mechanism.p, question.mechanism.q
+        ends = [end * single for end in ends for single in (-q / (p - q), (1 - q) / (p - q))]
+    return max(ends) - min(ends)

@@ -1,0 +1,33 @@
+"""What the examples share: the option `--picture`, and the figure that it draws."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Draw = Callable[[Sequence[Any]], None]
+
+
+def picture_of(description: str | None, arguments: Sequence[str] | None) -> Path | None:
+    """The file that `--picture FILE` names, or None."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the figure: .png, .svg or .pdf")
+    found: Path | None = parser.parse_args(arguments).picture
+    return found
+
+
+def draw(path: Path | None, panes: int, onto: Draw) -> None:
+    """Draws a figure with so many panes into the file, if one is named; this needs matplotlib."""
+    if path is None:
+        return
+    from dpsql.charts import figures, save
+
+    figure, axes = figures(panes)
+    onto(axes)
+    for pane in axes:
+        if pane.get_legend_handles_labels()[0]:
+            pane.legend()
+    save(figure, path)
+    print(f"\ndrawn into {path}")
