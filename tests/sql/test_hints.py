@@ -56,7 +56,9 @@ REWRITES = {
     "SELECT COUNT(*) FROM visits WHERE current_time IS NULL": "SELECT COUNT(*) FROM visits WHERE seen < now()",
     "SELECT WIDTH_BUCKET(cost, 0, 1000, 10) AS b, COUNT(*) FROM visits GROUP BY b": "SELECT FLOOR(cost / 100) + 1 AS b, COUNT(*) FROM visits GROUP BY b",
     "SELECT COUNT(*) FROM visits WHERE SUM(cost) > 3": "SELECT COUNT(*) FROM visits HAVING SUM(cost) > 3",
-    "SELECT UNNEST([1, 2]) AS i": "SELECT i FROM UNNEST([1, 2]) AS t(i)",
+    "SELECT COUNT(*) FROM (SELECT UNNEST(tags), UNNEST([1, 2]) FROM devices)": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x), UNNEST([1, 2]) AS w(y)",
+    "SELECT COUNT(UNNEST(tags)) FROM devices": "SELECT COUNT(x) FROM devices t, UNNEST(t.tags) AS u(x)",
+    "SELECT COUNT(*) FROM devices WHERE UNNEST(tags) = 'new'": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x) WHERE x = 'new'",
     "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north') GROUP BY id)",
     "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
     "SELECT COUNT(*) FROM (SELECT plan FROM visits UNION ALL SELECT plan FROM plans)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM visits UNION ALL SELECT COUNT(*) AS n FROM plans)",
@@ -68,7 +70,7 @@ REWRITES = {
     "SET enable_progress_bar = false": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM visits",
     "EXPLAIN ANALYZE SELECT COUNT(*) FROM visits": "EXPLAIN SELECT COUNT(*) FROM visits",
     "SELECT LIST(n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)": "SELECT n, COUNT(*) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) GROUP BY n",
-    "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) = ANY (SELECT price FROM plans)": "SELECT plan, n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) WHERE n IN (SELECT price FROM plans)",
+    "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM visits WHERE cost > 9)": "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM visits WHERE cost > 9 GROUP BY plan)",
     "SELECT COUNT(*) FROM visits WHERE age > ANY ([region, 5])": "SELECT COUNT(*) FROM visits WHERE age > region OR age > 5",
 }
 """Refused statements, each with one that its hint leads to."""

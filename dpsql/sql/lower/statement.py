@@ -40,6 +40,7 @@ from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
 from dpsql.sql.lower.determined import Determined
 from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
+from dpsql.sql.lower.group_conditions import over_derived
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
@@ -132,6 +133,7 @@ def _select(
     context: Context, node: exp.Select, *, outermost: bool = False
 ) -> tuple[Scope, Selected | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
+    node = over_derived(node)
     scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
     relation = rows_of(scope, node, released=outermost)
 
