@@ -6,6 +6,22 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "pivot-groups-by-what-it-adds-up",
+        "dpsql.sql.read.pivots:_others",
+        "fold(name.name) not in names",
+        "True",
+        "without GROUP BY, PIVOT has a group for each value that it aggregates",
+        "tests/sql/test_pivots.py::test_it_is_duckdbs",
+    ),
+    Fault(
+        "unpivoted-names-as-written",
+        "dpsql.sql.lower.scalars:_literal",
+        "isinstance(column, Column) and fold(column.name) == fold(text)",
+        "False",
+        "names that UNPIVOT makes are as the query spells them, where DuckDB's are as the table does",
+        "tests/sql/test_pivots.py::test_it_is_duckdbs",
+    ),
+    Fault(
         "windows-before-having",
         "dpsql.sql.lower.group_conditions:_Derived._is_column",
         "self.condition == 'having' and any(isinstance(part, exp.Window) for part in _own(node))",

@@ -17,7 +17,12 @@ WORDS = {
     "SELECT MODE(note) FROM visits": ("among values that are public", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": ("MODE is of all rows", "GROUP BY k, x"),
     "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
-    "SELECT STRING_AGG(plan) FROM visits": ("is not supported", "SELECT x, COUNT(*) … GROUP BY x"),
+    "SELECT STRING_AGG(plan) FROM visits": (
+        "would show the value of each row",
+        "SELECT x, COUNT(*) … GROUP BY x",
+    ),
+    "SELECT PRODUCT(age) FROM visits": ("one row decides how large a product is", "GEOMEAN(x)"),
+    "SELECT bit_or(age) FROM visits": ("one row decides a bit", "COUNT_IF((x & 4) = 4)"),
     "SELECT HISTOGRAM(cost) FROM visits": ("values, that are public", "name bins, HISTOGRAM(x, [10, 20])"),
     "SELECT note, HISTOGRAM(cost, [9]) FROM visits GROUP BY note": (
         "and so are its groups",
@@ -30,6 +35,9 @@ WORDS = {
 REWRITES = {
     "SELECT plan, ANY_VALUE(region) FROM visits GROUP BY plan": "SELECT plan, region, COUNT(*) FROM visits GROUP BY plan, region",
     "SELECT LISTAGG(plan, ',') FROM visits": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
+    "SELECT PRODUCT(age) FROM visits": "SELECT GEOMEAN(age), SUM(age) FROM visits",
+    "SELECT BIT_AND(age) FROM visits": "SELECT COUNT_IF((age & 4) = 4) FROM visits",
+    "PIVOT visits ON plan IN ('A', 'B') USING SUM(cost)": "PIVOT (SELECT plan, region, cost FROM visits) ON plan IN ('A', 'B') USING SUM(cost)",
     "SELECT COUNT(*) FROM visits WHERE region = (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region = (SELECT MIN(id) FROM regions)",
     "SELECT COUNT(*) FROM visits WHERE cost > (SELECT price FROM plans WHERE plans.plan = visits.plan)": "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MIN(price) FROM plans WHERE plans.plan = visits.plan)",
     "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.age = v.age)": "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id AND w.age = v.age)",
@@ -127,6 +135,8 @@ def test_a_statement_that_is_refused_can_be_written_otherwise(
         "array_agg",
         "arbitrary",
         "entropy",
+        "product",
+        "bit_xor",
     ],
 )
 def test_a_refusal_names_what_was_written(connection: Connection, name: str) -> None:

@@ -199,10 +199,10 @@ class Grouping(ABC):
             nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
         targets = [(node, self._group_target(node, items)) for node in nodes or ()]
         # Beside other keys, one value for all rows makes no other groups.
-        varying = [node for node, target in targets if not self._is_constant(target)]
+        varying = [node for node, target in targets if not self.is_constant(target)]
         self.group_all(varying or nodes or (), items)
 
-    def _is_constant(self, node: exp.Expr) -> bool:
+    def is_constant(self, node: exp.Expr) -> bool:
         """Whether a group key has one value for all rows."""
         reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
         return not reads and is_constant(self.scope.scalars.lower(node))

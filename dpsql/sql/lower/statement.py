@@ -289,7 +289,9 @@ class _Releasing(Grouping):
         if distinct and not self.select.args.get("group") and not any(aggregates(node) for _, node in items):
             # Distinct rows are groups without aggregates.
             distinct = False
-            for _, node in items:
+            # Beside other columns, one value for all rows makes no other rows.
+            varying = [node for _, node in items if not self.is_constant(node)]
+            for node in varying or (node for _, node in items):
                 self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having, qualify = self.having(), self.qualify()
