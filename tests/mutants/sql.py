@@ -6,6 +6,38 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "pivot-groups-by-what-it-adds-up",
+        "dpsql.sql.read.pivots:_others",
+        "fold(name.name) not in names",
+        "True",
+        "without GROUP BY, PIVOT has a group for each value that it aggregates",
+        "tests/sql/test_pivots.py::test_it_is_duckdbs",
+    ),
+    Fault(
+        "unpivoted-names-as-written",
+        "dpsql.sql.lower.scalars:_literal",
+        "isinstance(column, Column) and fold(column.name) == fold(text)",
+        "False",
+        "names that UNPIVOT makes are as the query spells them, where DuckDB's are as the table does",
+        "tests/sql/test_pivots.py::test_it_is_duckdbs",
+    ),
+    Fault(
+        "windows-before-having",
+        "dpsql.sql.lower.group_conditions:_Derived._is_column",
+        "self.condition == 'having' and any(isinstance(part, exp.Window) for part in _own(node))",
+        "False",
+        "windows are over groups that HAVING drops",
+        "tests/sql/test_group_conditions.py::test_windows_and_items_are_as_in_duckdb",
+    ),
+    Fault(
+        "aliases-of-having-are-columns",
+        "dpsql.sql.lower.group_conditions:_Derived._written",
+        "name in self.named and name not in keys",
+        "False",
+        "an alias in HAVING that hides a column is not meant",
+        "tests/sql/test_group_conditions.py::test_having_is_as_in_duckdb",
+    ),
+    Fault(
         "left-out-columns-stay",
         "dpsql.sql.lower.stars:star_columns",
         "fold(name) not in out",

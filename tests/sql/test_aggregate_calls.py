@@ -159,6 +159,6 @@ def test_refusals_name_those_that_there_are(connection: Connection) -> None:
     """An aggregate that there is not is refused with all that stand in its place."""
     for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
         with pytest.raises(dpsql.QueryRejected) as caught:
-            prepare(connection, _PLACES[place].format("PRODUCT(age)"))
+            prepare(connection, _PLACES[place].format("MAD(age)"))
         for entry in AGGREGATE_CALLS:
             assert (entry.signature in (caught.value.hint or "")) == (place in entry.places)

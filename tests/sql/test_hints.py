@@ -17,7 +17,12 @@ WORDS = {
     "SELECT MODE(note) FROM visits": ("among values that are public", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": ("MODE is of all rows", "GROUP BY k, x"),
     "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
-    "SELECT STRING_AGG(plan) FROM visits": ("is not supported", "SELECT x, COUNT(*) … GROUP BY x"),
+    "SELECT STRING_AGG(plan) FROM visits": (
+        "would show the value of each row",
+        "SELECT x, COUNT(*) … GROUP BY x",
+    ),
+    "SELECT PRODUCT(age) FROM visits": ("one row decides how large a product is", "GEOMEAN(x)"),
+    "SELECT bit_or(age) FROM visits": ("one row decides a bit", "COUNT_IF((x & 4) = 4)"),
     "SELECT HISTOGRAM(cost) FROM visits": ("values, that are public", "name bins, HISTOGRAM(x, [10, 20])"),
     "SELECT note, HISTOGRAM(cost, [9]) FROM visits GROUP BY note": (
         "and so are its groups",
@@ -30,6 +35,9 @@ WORDS = {
 REWRITES = {
     "SELECT plan, ANY_VALUE(region) FROM visits GROUP BY plan": "SELECT plan, region, COUNT(*) FROM visits GROUP BY plan, region",
     "SELECT LISTAGG(plan, ',') FROM visits": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
+    "SELECT PRODUCT(age) FROM visits": "SELECT GEOMEAN(age), SUM(age) FROM visits",
+    "SELECT BIT_AND(age) FROM visits": "SELECT COUNT_IF((age & 4) = 4) FROM visits",
+    "PIVOT visits ON plan IN ('A', 'B') USING SUM(cost)": "PIVOT (SELECT plan, region, cost FROM visits) ON plan IN ('A', 'B') USING SUM(cost)",
     "SELECT COUNT(*) FROM visits WHERE region = (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region = (SELECT MIN(id) FROM regions)",
     "SELECT COUNT(*) FROM visits WHERE cost > (SELECT price FROM plans WHERE plans.plan = visits.plan)": "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MIN(price) FROM plans WHERE plans.plan = visits.plan)",
     "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.age = v.age)": "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id AND w.age = v.age)",
@@ -56,7 +64,9 @@ REWRITES = {
     "SELECT COUNT(*) FROM visits WHERE current_time IS NULL": "SELECT COUNT(*) FROM visits WHERE seen < now()",
     "SELECT WIDTH_BUCKET(cost, 0, 1000, 10) AS b, COUNT(*) FROM visits GROUP BY b": "SELECT FLOOR(cost / 100) + 1 AS b, COUNT(*) FROM visits GROUP BY b",
     "SELECT COUNT(*) FROM visits WHERE SUM(cost) > 3": "SELECT COUNT(*) FROM visits HAVING SUM(cost) > 3",
-    "SELECT UNNEST([1, 2]) AS i": "SELECT i FROM UNNEST([1, 2]) AS t(i)",
+    "SELECT COUNT(*) FROM (SELECT UNNEST(tags), UNNEST([1, 2]) FROM devices)": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x), UNNEST([1, 2]) AS w(y)",
+    "SELECT COUNT(UNNEST(tags)) FROM devices": "SELECT COUNT(x) FROM devices t, UNNEST(t.tags) AS u(x)",
+    "SELECT COUNT(*) FROM devices WHERE UNNEST(tags) = 'new'": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x) WHERE x = 'new'",
     "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north') GROUP BY id)",
     "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
     "SELECT COUNT(*) FROM (SELECT plan FROM visits UNION ALL SELECT plan FROM plans)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM visits UNION ALL SELECT COUNT(*) AS n FROM plans)",
@@ -68,7 +78,7 @@ REWRITES = {
     "SET enable_progress_bar = false": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM visits",
     "EXPLAIN ANALYZE SELECT COUNT(*) FROM visits": "EXPLAIN SELECT COUNT(*) FROM visits",
     "SELECT LIST(n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)": "SELECT n, COUNT(*) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) GROUP BY n",
-    "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) = ANY (SELECT price FROM plans)": "SELECT plan, n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) WHERE n IN (SELECT price FROM plans)",
+    "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM visits WHERE cost > 9)": "SELECT plan, COUNT(*) FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM visits WHERE cost > 9 GROUP BY plan)",
     "SELECT COUNT(*) FROM visits WHERE age > ANY ([region, 5])": "SELECT COUNT(*) FROM visits WHERE age > region OR age > 5",
 }
 """Refused statements, each with one that its hint leads to."""
@@ -125,6 +135,8 @@ def test_a_statement_that_is_refused_can_be_written_otherwise(
         "array_agg",
         "arbitrary",
         "entropy",
+        "product",
+        "bit_xor",
     ],
 )
 def test_a_refusal_names_what_was_written(connection: Connection, name: str) -> None:

@@ -58,6 +58,9 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
         "WITH w AS (PIVOT {} ON k IN ('a') USING SUM(x) GROUP BY g) SELECT COUNT(*) AS n, SUM(a) AS a FROM w",
         "SELECT what, SUM(v) AS s, COUNT(*) AS n FROM {} UNPIVOT (v FOR what IN (x, y)) GROUP BY what",
         "SELECT name, COUNT(*) AS n FROM (UNPIVOT {} ON x, y) GROUP BY name",
+        "PIVOT (SELECT g, k, x FROM {} AS t) ON k IN ('a', 'b') USING SUM(x)",
+        "SELECT * FROM (SELECT k, x FROM {} AS t) PIVOT (SUM(x) FOR k IN ('a', 'b'))",
+        "SELECT name, COUNT(*) AS n FROM (UNPIVOT {} ON X, Y) GROUP BY name",
         "SELECT n, COUNT(*) AS c, COUNT(v) AS h FROM {} UNPIVOT INCLUDE NULLS (v FOR n IN (x AS 'ex', y)) GROUP BY n",
     ],
 )

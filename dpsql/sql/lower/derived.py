@@ -50,7 +50,11 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 def plain(query: exp.Select) -> bool:
     """Whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
-    return clauses <= _PLAIN and not any(part.find(exp.AggFunc, exp.Window) for part in query.expressions)
+    return clauses <= _PLAIN and not any(
+        isinstance(part, (exp.AggFunc, exp.Window)) or is_unnest(part)
+        for item in query.expressions
+        for part in item.walk()
+    )
 
 
 def facts_of(expr: Expr, relation: Relation) -> Facts:
@@ -198,7 +202,8 @@ def put_together(
         context.source.refuse(
             node,
             "set_operation",
-            "one side of this set operation reads a private table and the other does not: whose its rows are must be known",
+            "rows of a private table and public rows are not put together: a private row belongs to a privacy unit, a public "
+            "one to nobody",
             "aggregate each side, as SELECT COUNT(*) FROM a UNION ALL SELECT COUNT(*) FROM b; or join the public table",
         )
     columns = []

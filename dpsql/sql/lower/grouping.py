@@ -101,6 +101,8 @@ class Grouping(ABC):
                 return window(self, node)
             if _is_call(node, "typeof"):
                 return self._type_name(node, scalars)
+            if is_quantified(node) and node.this.find(exp.Window) is not None:
+                return quantified(self.scope, node, scalars.lower)
             alias = self._aliased(node)
             return outer.intercept(node) if alias is None else alias
 
@@ -197,10 +199,10 @@ class Grouping(ABC):
             nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
         targets = [(node, self._group_target(node, items)) for node in nodes or ()]
         # Beside other keys, one value for all rows makes no other groups.
-        varying = [node for node, target in targets if not self._is_constant(target)]
+        varying = [node for node, target in targets if not self.is_constant(target)]
         self.group_all(varying or nodes or (), items)
 
-    def _is_constant(self, node: exp.Expr) -> bool:
+    def is_constant(self, node: exp.Expr) -> bool:
         """Whether a group key has one value for all rows."""
         reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
         return not reads and is_constant(self.scope.scalars.lower(node))
@@ -487,10 +489,10 @@ def _is_call(node: exp.Expr, name: str) -> bool:
 def aggregates(node: exp.Expr) -> bool:
     """Whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
     parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
-    return any(isinstance(part, exp.AggFunc) and not _over_window(part) for part in parts)
+    return any(isinstance(part, exp.AggFunc) and not over_window(part) for part in parts)
 
 
-def _over_window(node: exp.Expr) -> bool:
+def over_window(node: exp.Expr) -> bool:
     """Whether an aggregate is one over a window."""
     part: exp.Expr | None = node
     while part is not None and part.arg_key == "this":

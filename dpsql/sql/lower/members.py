@@ -18,7 +18,9 @@ def member_of(
     while type(listed) in (exp.Paren, exp.Subquery):
         (listed,) = source.take(listed, "this")
     found: exp.Expr = exp.In(this=left.copy())
-    if isinstance(listed, exp.Query):
+    if type(listed) is exp.Values:
+        found.set("expressions", [listed.copy()])
+    elif isinstance(listed, exp.Query):
         found.set("query", exp.Subquery(this=listed.copy()))
     else:
         found.set("expressions", [item.copy() for item in _items(source, listed, given)])

@@ -66,7 +66,7 @@ def quantified(
         (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
         _check_constants(scope, items)
         query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
-    elif not isinstance(query, exp.Query):
+    elif not isinstance(query, (exp.Query, exp.Values)):
         scope.source.refuse(
             side,
             "subquery",

@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.errors import DataError
 from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
 from dpsql.functions.moments import SPELLINGS
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
@@ -27,6 +27,7 @@ from dpsql.sql.lower.id_texts import stored_form
 from dpsql.sql.lower.members import member_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
+from dpsql.sql.read.pivots import NAME_OF
 from dpsql.sql.read.rejection import Source, is_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -135,6 +136,10 @@ def _column(self: Scalars, node: exp.Expr) -> Expr:
 
 def _literal(self: Scalars, node: exp.Expr) -> Expr:
     text, is_string = self.source.take(node, "this", "is_string")
+    named = node.meta.get(NAME_OF)
+    if named is not None:
+        column = self.column(named)
+        text = column.name if isinstance(column, Column) and fold(column.name) == fold(text) else text
     return Literal(text, Type.VARCHAR) if is_string else number(self.source, node, text)
 
 

@@ -40,6 +40,7 @@ from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
 from dpsql.sql.lower.determined import Determined
 from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
+from dpsql.sql.lower.group_conditions import over_derived
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
@@ -132,6 +133,7 @@ def _select(
     context: Context, node: exp.Select, *, outermost: bool = False
 ) -> tuple[Scope, Selected | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
+    node = over_derived(node)
     scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
     relation = rows_of(scope, node, released=outermost)
 
@@ -287,7 +289,9 @@ class _Releasing(Grouping):
         if distinct and not self.select.args.get("group") and not any(aggregates(node) for _, node in items):
             # Distinct rows are groups without aggregates.
             distinct = False
-            for _, node in items:
+            # Beside other columns, one value for all rows makes no other rows.
+            varying = [node for _, node in items if not self.is_constant(node)]
+            for node in varying or (node for _, node in items):
                 self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having, qualify = self.having(), self.qualify()

@@ -3,7 +3,8 @@
 Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
 Why: PIVOT of listed values is one aggregate for each value, of the rows with this value. UNPIVOT is the union of one query
 for each column, of the rows where it is not NULL. Values that are not listed would have to be read from the data, and would
-be columns: such a PIVOT is refused. So is one without GROUP BY, which groups by every other column, units among them.
+be columns: such a PIVOT is refused. Without GROUP BY it groups by every other column, which a subquery that names its columns
+says; of a table these are all that the database has, units among them, so there it is refused.
 Source: DuckDB's manual, "PIVOT statement" and "UNPIVOT statement".
 """
 
@@ -23,6 +24,8 @@ MOST_PARTS = 20_000
 MOST_PIVOTS = 8
 MOST_COLUMNS = 40
 """Columns of one UNPIVOT: each is a query of a chain of UNION ALL."""
+NAME_OF = "name_of"
+"""Where a text holds the column whose name it is, so that the name is as the column is declared."""
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
 """Numbers that DuckDB names a column by as they are written."""
 
@@ -82,19 +85,33 @@ def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
         for value in values
         for item in aggregates
     ]
-    if group is None:
+    by = _others(base, [key, *aggregates]) if group is None else source.take(group, "expressions")[0]
+    if by is None:
         source.refuse(
             pivot,
-            "clause",
-            "PIVOT groups by what GROUP BY names",
-            "GROUP BY the columns that stay, at its end",
+            "group_by",
+            "without GROUP BY, PIVOT groups by all other columns of the table",
+            "GROUP BY the columns that stay, at its end; or PIVOT (SELECT k, g, x FROM t) ON k IN ('a', 'b') USING SUM(x)",
         )
-    (by,) = source.take(group, "expressions")
     for item in by:
         if type(item) is not exp.Column:
             source.refuse(item, "clause", "GROUP BY of PIVOT takes columns", "name it in a subquery")
-    select = exp.Select(expressions=[*(item.copy() for item in by), *columns])
-    return select.from_(base).group_by(*(item.copy() for item in by), copy=False)
+    select = exp.Select(expressions=[*(item.copy() for item in by), *columns]).from_(base)
+    return select.group_by(*(item.copy() for item in by), copy=False) if by else select
+
+
+def _others(base: exp.Expr, read: Sequence[exp.Expr]) -> list[exp.Column] | None:
+    """The columns of a subquery that PIVOT does not read, in their order; None where it does not name its columns."""
+    query = base.this if type(base) is exp.Subquery else None
+    if type(query) is not exp.Select or any(
+        type(item) not in (exp.Column, exp.Alias) for item in query.expressions
+    ):
+        return None
+    if any(item.is_star for item in query.expressions):
+        return None
+    names = {fold(column.name) for part in read for column in part.find_all(exp.Column)}
+    found = [exp.to_identifier(item.alias_or_name, quoted=True) for item in query.expressions]
+    return [exp.Column(this=name) for name in found if fold(name.name) not in names]
 
 
 def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[exp.Column, list[exp.Expr]]:
@@ -198,7 +215,7 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     for column, label in named:
         items = [
             rest.copy(),
-            exp.Alias(this=exp.Literal.string(label), alias=into[0].copy()),
+            exp.Alias(this=_label(column, label), alias=into[0].copy()),
             exp.Alias(this=exp.Column(this=column.this.copy()), alias=into[1].copy()),
         ]
         query = exp.Select(expressions=items).from_(base)
@@ -210,6 +227,14 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     return reduce(lambda left, right: exp.Union(this=left, expression=right, distinct=False), queries)
 
 
+def _label(column: exp.Column, label: str | None) -> exp.Literal:
+    """What stands in the column of names: the name of the column as its table spells it, where the query gives none."""
+    text = exp.Literal.string(column.name if label is None else label)
+    if label is None:
+        text.meta[NAME_OF] = column.copy()
+    return text
+
+
 def _identifier(source: Source, pivot: exp.Pivot, name: object) -> exp.Identifier:
     """The name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
@@ -218,10 +243,10 @@ def _identifier(source: Source, pivot: exp.Pivot, name: object) -> exp.Identifie
     return found
 
 
-def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str]:
-    """A column, and what stands in the column of names for it."""
+def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str | None]:
+    """A column, and what stands in the column of names for it, if the query says so."""
     if type(item) is exp.Column:
-        return item, item.name
+        return item, None
     if type(item) in (exp.Alias, exp.PivotAlias) and type(item.this) is exp.Column:
         return item.this, item.alias
     source.refuse(item, "clause", "UNPIVOT takes columns", "name the expression in a subquery")

@@ -58,7 +58,7 @@ def across_units(over: AcrossUnits, node: exp.AggFunc) -> tuple[Expr, bool]:
     """What a call is over rows of all units, and whether it is a release of its own. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS))
+        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS), across=True)
     if isinstance(entry.across, Refusal):
         _refuse(over, node, entry.across)
     return entry.across(over, node), entry.separate
@@ -68,7 +68,7 @@ def of_exact_groups(over: ExactGroups, node: exp.AggFunc) -> Expr:
     """What a call is over one unit's rows, released rows or public rows. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT))
+        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT), across=False)
     if isinstance(entry.within, Refusal):
         _refuse(over, node, entry.within)
     return entry.within(over, node)

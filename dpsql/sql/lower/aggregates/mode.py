@@ -71,7 +71,7 @@ MODE = AggregateCall(
     across=mode,
     within=refuses(
         "mode",
-        "{name} is not supported yet",
+        "{name} is selected among the values of private rows of several units alone",
         "the value that occurs most is chosen by SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
     ),
     filters=False,

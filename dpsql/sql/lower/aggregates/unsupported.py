@@ -7,17 +7,39 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.policy import fold
 from dpsql.sql.read.rejection import Source
 
-_LISTED = "rows and groups are not put together into one value; they are listed as rows: SELECT x, COUNT(*) … GROUP BY x"
-_INSTEAD: Mapping[type[exp.Expr], str] = {
-    exp.GroupConcat: _LISTED,
-    exp.ArrayAgg: _LISTED,
+_LISTED = "list the values as rows, with how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
+_INSTEAD: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
+        ("is not answered: it would show the value of each row", _LISTED),
+    ),
+    "product": (
+        "is not answered: one row decides how large a product is",
+        "a mean of factors above zero is GEOMEAN(x); totals are SUM(x)",
+    ),
+    **dict.fromkeys(
+        ("bit_and", "bit_or", "bit_xor"),
+        ("is not answered: one row decides a bit", "count rows by a bit: COUNT_IF((x & 4) = 4)"),
+    ),
+    **dict.fromkeys(
+        ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
+        ("would show one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
+    ),
 }
+"""Aggregates that one row decides, by their name, each with why and with what to write instead."""
 
 
-def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str]) -> NoReturn:
-    """Refuses an aggregate that is none of those with these signatures, with what to write in its place."""
+def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
+    """Refuses an aggregate that is none of those with these signatures, with what to write in its place.
+
+    `across` says whether rows of several units are aggregated.
+    """
     name = source.called(node)
-    hint = _INSTEAD.get(type(node), f"there are: {', '.join(signatures)}")
-    source.refuse(node, "aggregate", f"{name} is not supported yet", hint)
+    known = f"there are: {', '.join(signatures)}"
+    why, instead = _INSTEAD.get(fold(name), ("", known))
+    if why and across:
+        source.refuse(node, "aggregate", f"{name} {why}", instead)
+    source.refuse(node, "aggregate", f"{name} is not supported", _LISTED if instead == _LISTED else known)

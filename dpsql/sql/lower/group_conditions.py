@@ -1,0 +1,233 @@
+"""Rewrites IN, EXISTS, = ANY and <> ALL of a subquery beside groups or windows to conditions on a derived table of them.
+
+`SELECT k, COUNT(*) FROM t GROUP BY k HAVING k IN (SELECT …)` is `SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)
+WHERE k IN (SELECT …)`: HAVING keeps groups as WHERE keeps the rows that they are. Windows are computed over what HAVING
+keeps, so they stand around, and those that QUALIFY compares with a subquery in one more derived table.
+
+Claim: the statement means the same, and nothing else is released.
+Why: HAVING and QUALIFY are conditions on the rows of such derived tables. What they compare are expressions over groups, which
+the derived table has as columns.
+Source: ISO/IEC 9075-2, <having clause>; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+from dpsql.sql.lower.grouping import aggregates, over_window
+from dpsql.sql.lower.scope import is_matching
+
+_INNER = ("from_", "joins", "where", "group")
+_OUTER = ("with_", "distinct", "limit", "offset")
+_CONDITIONS = ("having", "qualify")
+_KEPT = (
+    exp.Query, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.Star, exp.DataType, exp.Var, exp.Placeholder,
+    exp.Any, exp.All, exp.WindowSpec,
+)  # fmt: skip
+"""Nodes that mean the same beside the derived table."""
+_PARTS = (exp.If, exp.Tuple, exp.Where, exp.Order, exp.Ordered, exp.Having, exp.Qualify)
+"""Nodes that are no values themselves."""
+
+
+def over_derived(select: exp.Select) -> exp.Select:
+    """The SELECT, over a derived table where groups or windows are compared with rows of a subquery."""
+    clauses = [select.args.get(name) for name in (*_CONDITIONS, "order")]
+    present = [*select.expressions, *(part for part in clauses if part is not None)]
+    keys = _key_items(select)
+    if not any(_compares(part) and part not in keys for part in present):
+        return select
+    if select.args.get("group") or select.args.get("having") or any(map(aggregates, present)):
+        return over_derived(_Derived(select.copy(), "having", [key.unalias() for key in keys]).query(select))
+    qualify = select.args.get("qualify")
+    if qualify is not None and _compares(qualify) and not any(item.is_star for item in select.expressions):
+        return _Derived(select.copy(), "qualify").query(select)
+    return select
+
+
+def _own(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A node and what is in it, but not what is within its subqueries, and of rows within its aggregates."""
+    return node.walk(prune=_is_apart)
+
+
+def _is_apart(node: exp.Expr) -> bool:
+    of_rows = isinstance(node, (exp.AggFunc, exp.Filter)) and not over_window(node)
+    return of_rows or isinstance(node, exp.Query)
+
+
+def _key_items(select: exp.Select) -> list[exp.Expr]:
+    """The items of SELECT that are group keys, whose comparisons are of rows."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    keys = [
+        part for key in group.args.values() if isinstance(key, list) for item in key for part in item.walk()
+    ]
+    names = {fold(key.name) for key in keys if type(key) is exp.Column and not key.args.get("table")}
+    places = {str(key.this) for key in keys if type(key) is exp.Literal}
+    return [
+        item
+        for place, item in enumerate(select.expressions, 1)
+        if (group.args.get("all") and not aggregates(item))
+        or str(place) in places
+        or item.unalias() in keys
+        or (type(item) is exp.Alias and fold(item.alias) in names)
+    ]
+
+
+def _compares(node: exp.Expr) -> bool:
+    """Whether a node compares with the rows of a subquery."""
+    return any(map(_is_comparison, _own(node)))
+
+
+def _is_comparison(node: exp.Expr) -> bool:
+    side = node.args.get("expression")
+    member = (type(node), type(side)) in ((exp.EQ, exp.Any), (exp.NEQ, exp.All))
+    return is_matching(node) or (member and side is not None and side.find(exp.Query) is not None)
+
+
+@dataclass(slots=True)
+class _Derived:
+    """The derived table of a SELECT, and the SELECT around it, whose WHERE is `condition`: HAVING, or QUALIFY."""
+
+    select: exp.Select
+    condition: str
+    keys: list[exp.Expr] = field(default_factory=list)
+    columns: dict[exp.Expr, exp.Identifier] = field(default_factory=dict)
+    named: dict[str, exp.Expr] = field(default_factory=dict)
+
+    def query(self, instead: exp.Select) -> exp.Select:
+        """The SELECT around, where `instead` stands."""
+        given = self.select.args
+        items = [self._item(item) for item in self.select.expressions]
+        for key in self._keys():
+            if type(key) is exp.Column:
+                self._column(key)  # a subquery may name it
+        for clause in filter(None, map(given.get, _CONDITIONS)):
+            clause.set("this", self._meant(clause.this))
+        around = {name: self._around(given[name]) for name in (*_CONDITIONS, "order") if given.get(name)}
+        windows = given.get("windows") or []
+        around_it = [self._window(item) for item in windows] if self.condition == "having" else []
+        inner = exp.Select(
+            expressions=[exp.Alias(this=node, alias=name.copy()) for node, name in self.columns.items()],
+            **{name: given[name] for name in _INNER if given.get(name)},
+        )
+        if self.condition == "qualify":
+            inner.set("windows", windows)
+        outer = exp.Select(
+            expressions=items, from_=exp.From(this=exp.Subquery(this=inner, alias=self._alias()))
+        )
+        if self.condition in around:
+            outer.set("where", exp.Where(this=around.pop(self.condition).this))
+        given_alike = ((name, given.get(name)) for name in _OUTER)
+        for name, value in (*given_alike, *around.items(), ("windows", around_it)):
+            if value:
+                outer.set(name, value)
+        outer.parent, outer.arg_key = instead.parent, instead.arg_key
+        return outer
+
+    def _keys(self) -> list[exp.Expr]:
+        group = self.select.args.get("group")
+        return [] if group is None else list(group.expressions)
+
+    def _alias(self) -> exp.TableAlias | None:
+        """The name of the one table of FROM, which a subquery may use."""
+        table = getattr(self.select.args.get("from_"), "this", None)
+        if type(table) is not exp.Table or self.select.args.get("joins"):
+            return None
+        return exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
+
+    def _item(self, item: exp.Expr) -> exp.Expr:
+        if type(item) is exp.Column:
+            return self._around(item)
+        if type(item) is not exp.Alias:
+            text = item.sql(dialect="duckdb", comments=False)[:200]
+            return exp.Alias(this=self._around(item), alias=exp.to_identifier(text, quoted=True))
+        name = item.args["alias"]
+        if fold(name.name) not in self._taken() and self._is_column(item.this):
+            self.columns.setdefault(item.this, name)  # later items may name it
+        self.named[fold(name.name)] = item.this.copy()
+        return exp.Alias(this=self._around(item.this), alias=name)
+
+    def _meant(self, condition: exp.Expr) -> exp.Expr:
+        """HAVING or QUALIFY with aliases written out: a lone name means a group key, then an alias, then a column."""
+        keys = {fold(key.name) for key in self._keys() if type(key) is exp.Column}
+
+        return _replaced(condition, lambda node: self._written(node, keys))
+
+    def _written(self, node: exp.Expr, keys: set[str]) -> exp.Expr:
+        name = fold(node.name) if type(node) is exp.Column and not node.args.get("table") else ""
+        return self.named[name].copy() if name in self.named and name not in keys else node
+
+    def _is_column(self, node: exp.Expr) -> bool:
+        """Whether a node is computed in the derived table as a whole."""
+        around = self.condition == "having" and any(isinstance(part, exp.Window) for part in _own(node))
+        if isinstance(node, (*_KEPT, *_PARTS)):
+            return False
+        return node in self.keys or not (around or _compares(node))
+
+    def _around(self, node: exp.Expr) -> exp.Expr:
+        """The node over the derived table, whose columns are what it reads of groups."""
+        if isinstance(node, _KEPT):
+            return node
+        if type(node) is exp.Window and self.condition == "having":
+            return self._window(node)
+        if type(node) is exp.Ordered and self._is_output(node.this):
+            return node
+        return self._column(node) if self._is_column(node) else self._inside(node)
+
+    def _inside(self, node: exp.Expr) -> exp.Expr:
+        for name, value in list(node.args.items()):
+            if isinstance(value, list):
+                node.set(name, [self._around(part) if isinstance(part, exp.Expr) else part for part in value])
+            elif isinstance(value, exp.Expr):
+                node.set(name, self._around(value))
+        return node
+
+    def _is_output(self, node: exp.Expr) -> bool:
+        """Whether ORDER BY names an output."""
+        return type(node) is exp.Column and not node.args.get("table") and fold(node.name) in self.named
+
+    def _window(self, node: exp.Expr) -> exp.Expr:
+        """A window around the derived table: what its function, partition and order read are columns of that."""
+        function = node.this
+        node.set("this", None)
+        self._inside(node)
+        called = function
+        while type(called) in (exp.IgnoreNulls, exp.RespectNulls, exp.Filter):
+            if type(called) is exp.Filter:
+                called.set("expression", self._around(called.expression))
+            called = called.this
+        if not isinstance(called, exp.Identifier):
+            self._inside(called)
+        node.set("this", function)
+        return node
+
+    def _column(self, node: exp.Expr) -> exp.Expr:
+        if node not in self.columns:
+            taken = self._taken()
+            lone = type(node) is exp.Column and fold(node.name) not in taken
+            self.columns[node] = (
+                node.this.copy() if lone else exp.to_identifier(f"value {len(taken)}", quoted=True)
+            )
+        return exp.Column(this=self.columns[node].copy())
+
+    def _taken(self) -> set[str]:
+        return {fold(name.name) for name in self.columns.values()}
+
+
+def _replaced(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """The node with parts of it changed, but for what is within subqueries."""
+    found = node if isinstance(node, exp.Query) else change(node)
+    if found is not node or isinstance(node, exp.Query):
+        return found
+    for name, value in list(node.args.items()):
+        if isinstance(value, list):
+            parts = [_replaced(part, change) if isinstance(part, exp.Expr) else part for part in value]
+            node.set(name, parts)
+        elif isinstance(value, exp.Expr):
+            node.set(name, _replaced(value, change))
+    return node
