@@ -98,8 +98,8 @@ class Dialect(Protocol):
         """What the groups of a unit are put in order by: a hash of these values, the same in every run."""
         ...
 
-    def point(self, number: str, factor: str) -> str:
-        """A number times a constant power of two, rounded half to even: a whole number of 64 bits, or NULL."""
+    def point(self, number: str, factor: float) -> str:
+        """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
     def wide(self, number: str) -> str:
@@ -111,7 +111,23 @@ class Dialect(Protocol):
         ...
 
     def whole_of(self, number: str) -> str:
-        """A DOUBLE that is whole and at most 2^80 in size, in the type of `wide`."""
+        """A DOUBLE that is whole and at most 2^62 in size, in the type of `wide`."""
+        ...
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """A DOUBLE times two powers of two, rounded half to even, of at most 2^80 in size, in the type of `wide`."""
+        ...
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """A number times two powers of two, as a DOUBLE."""
+        ...
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """An aggregate as one of a type, NULL where it has no counterpart."""
+        ...
+
+    def per_unit(self, function: str, template: str) -> str:
+        """The template of an aggregate within a unit, by its name in the registry, which has `template`."""
         ...
 
     def quotient(self, dividend: str, divisor: str) -> str:

@@ -75,9 +75,9 @@ class DuckDBDialect:
         """Hashed twice: one hash of several values is correlated with each of them, and would favour some keys."""
         return f"HASH(HASH({', '.join(values)}))"
 
-    def point(self, number: str, factor: str) -> str:
+    def point(self, number: str, factor: float) -> str:
         """A cast rounds half to even."""
-        return f"TRY_CAST({number} * {factor} AS BIGINT)"
+        return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
     def wide(self, number: str) -> str:
         """A HUGEINT has 128 bits."""
@@ -90,6 +90,24 @@ class DuckDBDialect:
     def whole_of(self, number: str) -> str:
         """A cast."""
         return f"CAST({number} AS HUGEINT)"
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """A cast rounds half to even."""
+        first, second = map(values.constant, factors)
+        return f"CAST({number} * {first} * {second} AS HUGEINT)"
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """A product of DOUBLE cannot fail."""
+        first, second = map(values.constant, factors)
+        return f"({number}) * {first} * {second}"
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """TRY_CAST."""
+        return f"TRY_CAST({number} AS {kind.value})"
+
+    def per_unit(self, function: str, template: str) -> str:  # noqa: ARG002
+        """As the registry has it."""
+        return template
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """The operator of whole numbers."""
