@@ -86,8 +86,11 @@ class Dialect(Protocol):
         """A text that is compared, grouped and put in order by its bytes."""
         ...
 
-    def row_id(self) -> str:
-        """An id of each row of a table whose rows are units, from which `row_hash` finds a hash of its values."""
+    def row_id(self, values: Sequence[str]) -> str:
+        """A unique number of each row of a table whose rows are units; `values` are the columns that are read.
+
+        Above 2^63 it has a hash of the row's own values, which `row_hash` finds.
+        """
         ...
 
     def row_hash(self, unit: str) -> str:

@@ -63,8 +63,8 @@ class DuckDBDialect:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "binary")'
 
-    def row_id(self) -> str:
-        """A unique number, with a hash of the row's values in the upper bits."""
+    def row_id(self, values: Sequence[str]) -> str:  # noqa: ARG002
+        """Of all values of the row."""
         return f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
 
     def row_hash(self, unit: str) -> str:

@@ -46,7 +46,6 @@ CANNOT = (
     "MIN and MAX within a unit of BOOLEAN, UUID and BLOB",
     "aggregates of public rows below the release",
     "elements of lists, and fields of composite types",
-    "units that are rows, where a row may count more than once",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
 )
@@ -79,7 +78,7 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[6]}", "give tables and columns shorter names")
+                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
@@ -123,15 +122,14 @@ class PostgresDialect:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "C")'
 
-    def row_id(self) -> str:
-        """Refused: a row has no number here that is the same in every run, and is no other row's."""
-        refuse(
-            f"PostgreSQL is not asked for {CANNOT[5]}", "declare the column with the id of a row as its unit"
-        )
+    def row_id(self, values: Sequence[str]) -> str:
+        """A hash of the values that are read, each hashed for itself, as all of them together may be too long a text."""
+        hashed = self.shuffled([f"HASHTEXTEXTENDED(CAST({value} AS TEXT), 0)" for value in values])
+        return f"CAST({hashed} & {2**63 - 1} AS NUMERIC) * {2**63} + ROW_NUMBER() OVER ()"
 
     def row_hash(self, unit: str) -> str:
-        """Never called: there is no `row_id`."""
-        raise LookupError(unit)
+        """What is above 2^63."""
+        return f"DIV({unit}, {2**63})"
 
     def shuffled(self, values: Sequence[str]) -> str:
         """A hash of the text of a row of them, which the settings of the connection fix."""
