@@ -12,6 +12,7 @@ Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -66,9 +67,9 @@ def _real(place: int) -> str:
     return f"CAST({{{place}}} AS {REAL})"
 
 
-def _wrapped(number: str) -> str:
-    """A NUMERIC that is whole as 64 bits; what they do not hold is another number, and NULL is NULL."""
-    return f"CAST(MOD(MOD({number}, {2**64}) + {2**64 + 2**63}, {2**64}) - {2**63} AS BIGINT)"
+def _narrowed(number: str) -> str:
+    """A NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
+    return _held(f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END", number)
 
 
 _WHOLE = "whole numbers as NUMERIC; what leaves 64 bits, as no interval allows, is taken modulo 2^64"
@@ -79,40 +80,41 @@ _COMPARES = "values of one type always compare"
 _LOGIC = "logic has three values"
 _DEFINED = "defined for every value of the type"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
+_LOGARITHM = "of 0 it is NULL, below NaN"
 _CHOICE = "no value is computed"
 _BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
+_MOST, _LEAST = constant(math.ldexp(1 - 2.0**-50, 1024)), constant(2.0**-1022)
+"""Below the first, a quotient or product of two steps of rounding is finite; above the other, it has all its digits."""
 
 
 def _sum(symbol: str) -> str:
     """A sum or difference: it is too large only where both sides are large and of one sign in effect."""
-    half = f"a * {_power(-2)} {symbol} b * {_power(-2)}"
+    quarter = f"a * {_power(-2)} {symbol} b * {_power(-2)}"
     return _held(
         f"CASE WHEN {_ODD} THEN a {symbol} b "
         f"WHEN ABS(a) < {_power(900)} OR ABS(b) < {_power(900)} THEN a {symbol} b "
-        f"WHEN {half} >= {_power(1022)} THEN {INFINITY} WHEN {half} <= -{_power(1022)} THEN -{INFINITY} "
-        f"ELSE a {symbol} b END",
+        f"ELSE CASE WHEN {quarter} >= {_power(1022)} THEN {INFINITY} WHEN {quarter} <= -{_power(1022)} THEN -{INFINITY} "
+        f"ELSE a {symbol} b END END",
         _real(0),
         _real(1),
     )
 
 
+_INFINITE = f"SIGN(a) * SIGN(b) * {INFINITY}"
 _PRODUCT = _held(
     f"CASE WHEN {_ODD} OR a = 0 OR b = 0 THEN a * b "
-    f"WHEN ABS(a) > 1 AND ABS(b) > 1 AND ABS((a * {_power(-512)}) * (b * {_power(-512)})) >= 1 "
-    f"THEN SIGN(a) * SIGN(b) * {INFINITY} "
-    f"WHEN ABS(a) < 1 AND ABS(b) < 1 AND ABS((a * {_power(512)}) * (b * {_power(512)})) <= {_power(-51)} THEN 0 "
+    f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END "
+    f"WHEN ABS(a) < 1 AND ABS(b) < 1 THEN CASE WHEN ABS(a) <= {_LEAST} / ABS(b) THEN 0 ELSE a * b END "
     "ELSE a * b END",
     _real(0),
     _real(1),
 )
 _QUOTIENT = _held(
     f"CASE WHEN b = 0 THEN NULL WHEN {_ODD} OR a = 0 THEN a / b "
-    f"WHEN ABS(a) >= 1 AND ABS(b) <= 1 AND ABS((a * {_power(-512)}) / (b * {_power(562)})) >= {_power(-50)} "
-    f"THEN SIGN(a) * SIGN(b) * {INFINITY} "
-    f"WHEN ABS(a) <= 1 AND ABS(b) >= 1 AND ABS((a * {_power(562)}) / (b * {_power(-461)})) <= {_power(-52)} THEN 0 "
-    "ELSE a / b END",
+    f"WHEN ABS(b) < 1 THEN CASE WHEN ABS(a) >= {_MOST} * ABS(b) THEN {_INFINITE} ELSE a / b END "
+    f"ELSE CASE WHEN ABS(a) <= {_LEAST} * ABS(b) THEN 0 ELSE a / b END END",
     _real(0),
     _real(1),
 )
@@ -243,11 +245,11 @@ _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) 
 SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
     {
         # operators
-        "add": Spelling(_sum("+"), _GUARDED, _wrapped("CAST({0} AS NUMERIC) + {1}")),
-        "subtract": Spelling(_sum("-"), _GUARDED, _wrapped("CAST({0} AS NUMERIC) - {1}")),
-        "multiply": Spelling(_PRODUCT, _GUARDED, _wrapped("CAST({0} AS NUMERIC) * {1}")),
+        "add": Spelling(_sum("+"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) + {1}")),
+        "subtract": Spelling(_sum("-"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) - {1}")),
+        "multiply": Spelling(_PRODUCT, _GUARDED, _narrowed("CAST({0} AS NUMERIC) * {1}")),
         "divide": Spelling(_QUOTIENT, f"{_GUARDED}; a zero divisor gives NULL"),
-        "negate": Spelling("(- {0})", _DEFINED, _wrapped("- CAST({0} AS NUMERIC)")),
+        "negate": Spelling("(- {0})", _DEFINED, _narrowed("- CAST({0} AS NUMERIC)")),
         **{
             name: _same(f"({{0}} {symbol} {{1}})", _COMPARES)
             for name, symbol in {
@@ -286,7 +288,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "bit_not": _same("(~ {0})", _DEFINED),
         # numbers
         "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
-        "abs": Spelling("ABS({0})", _DEFINED, _wrapped("ABS(CAST({0} AS NUMERIC))")),
+        "abs": Spelling("ABS({0})", _DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
         "floor": _rounding("FLOOR(a)"),
         "ceil": _rounding("CEIL(a)"),
         "trunc": _rounding("TRUNC(a)"),
@@ -296,9 +298,13 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
         "least": _same("LEAST({args})", _COMPARES),
         "greatest": _same("GREATEST({args})", _COMPARES),
-        "sqrt": Spelling(_held("CASE WHEN a >= 0 THEN SQRT(a) END", _real(0)), "below 0 it is NULL"),
-        "ln": Spelling(_held("CASE WHEN a > 0 THEN LN(a) END", _real(0)), "of 0 and below it is NULL"),
-        "log10": Spelling(_held("CASE WHEN a > 0 THEN LOG(a) END", _real(0)), "of 0 and below it is NULL"),
+        "sqrt": Spelling(
+            _held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", _real(0)), "below 0 it is NaN"
+        ),
+        "ln": Spelling(_held(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM),
+        "log10": Spelling(
+            _held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM
+        ),
         "exp": Spelling(
             _held(
                 f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -745 THEN EXP(a) "
@@ -369,7 +375,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         **{
             f"date_trunc_{unit}": _truncated(unit)
             for unit in (
-                *("century", "decade", "year", "quarter", "month", "week"),
+                *("year", "quarter", "month", "week"),
                 *("day", "hour", "minute", "second"),
             )
         },
@@ -386,7 +392,6 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         # distances of dates
         "days_between": Spelling("CAST(CAST({0} AS DATE) - CAST({1} AS DATE) AS BIGINT)", _CALENDAR),
         "date_diff_day": _difference("day", 86_400),
-        "date_diff_week": _difference("week", 7 * 86_400),
         "date_diff_hour": _difference("hour", 3_600),
         "date_diff_minute": _difference("minute", 60),
         "date_diff_second": _difference("second", 1),
