@@ -27,6 +27,7 @@ from dpsql.result import Result
 from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
+    from dpsql.backends import Backend
     from dpsql.engine.description import Description
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
+_SERVERS = ("postgresql://", "postgres://")
+"""How the URLs of database servers begin."""
 
 
 @overload
@@ -92,7 +95,7 @@ def connect(
     """Opens private data for questions.
 
     `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
-    an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
+    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none, by default the policy's `default_epsilon`. `anchor` is a small file,
@@ -153,9 +156,11 @@ def connect(
         )
     place = target.target if isinstance(target, SharedLedger) else target
     host = platform.node() if is_url(place) else ""
-    backend = (
+    backend: Backend = (
         database
         if isinstance(database, DuckDBBackend)
+        else _server(database, rules, policy, spills=temp_directory is not None)
+        if isinstance(database, str) and database.startswith(_SERVERS)
         else DuckDBBackend(
             _with_sources(database, rules, policy),
             host=host,
@@ -213,6 +218,22 @@ def _remote(
     epsilon, dialect, replay = defaults
     loss = None if epsilon is None else amount(epsilon)
     return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
+
+
+def _server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
+    """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
+    from dpsql.backends.postgres.connection import PostgresBackend
+
+    if spills:
+        raise ProgrammingError(
+            "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
+        )
+    if any(table.source is not None for table in rules.tables.values()):
+        _with_sources(url, rules, policy)  # says which tables are elsewhere
+    private = rules.private_tables()
+    return PostgresBackend(
+        url, private=private, public=[name for name in rules.tables if name not in private]
+    )
 
 
 def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:

@@ -30,6 +30,7 @@ ONE_IN = {
     "properties": 12,
     "attacks": 4,
     "functions": 8,
+    "engines": 16,
     "statistical": 6,
     "sql": 3,
     "accounting": 2,

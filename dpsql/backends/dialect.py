@@ -22,6 +22,8 @@ CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
     Type.TIME: (dt.time.min, dt.time.max),
 }
 """The first and last day, moment and time of day that Python can hold; infinities and 24:00:00 lie outside."""
+TABLES = 2**55
+"""More rows than a table has: what the ids of rows of one of several tables are apart from those of the next."""
 
 
 class Dialect(Protocol):
@@ -86,10 +88,11 @@ class Dialect(Protocol):
         """A text that is compared, grouped and put in order by its bytes."""
         ...
 
-    def row_id(self, table: int = 0) -> str:
-        """An id of each row of a table whose rows are units, from which `row_hash` finds a hash of its values.
+    def row_id(self, values: Sequence[str], table: int = 0) -> str:
+        """A unique number of each row of a table whose rows are units; `values` are the columns that are read.
 
-        A statement that reads several such tables numbers them: no row of another table has the id.
+        Above 2^63 it has a hash of the row's own values, which `row_hash` finds. A statement that reads several such tables
+        numbers them, with at most 2^7 numbers: no row of another table has the id.
         """
         ...
 
@@ -101,8 +104,8 @@ class Dialect(Protocol):
         """What the groups of a unit are put in order by: a hash of these values, the same in every run."""
         ...
 
-    def point(self, number: str, factor: str) -> str:
-        """A number times a constant power of two, rounded half to even: a whole number of 64 bits, or NULL."""
+    def point(self, number: str, factor: float) -> str:
+        """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
     def wide(self, number: str) -> str:
@@ -114,7 +117,23 @@ class Dialect(Protocol):
         ...
 
     def whole_of(self, number: str) -> str:
-        """A DOUBLE that is whole and at most 2^80 in size, in the type of `wide`."""
+        """A DOUBLE that is whole and at most 2^62 in size, in the type of `wide`."""
+        ...
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """A DOUBLE times two powers of two, rounded half to even, of at most 2^80 in size, in the type of `wide`."""
+        ...
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """A number times two powers of two, as a DOUBLE."""
+        ...
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """An aggregate as one of a type, NULL where it has no counterpart."""
+        ...
+
+    def per_unit(self, function: str, template: str) -> str:
+        """The template of an aggregate within a unit, by its name in the registry, which has `template`."""
         ...
 
     def quotient(self, dividend: str, divisor: str) -> str:

@@ -1,7 +1,7 @@
 """The identity of the database that a ledger belongs to, as its entries hold it.
 
-A text says it: "named:" and the owner's name, "file:" and a path, or "memory:" for frames and databases in memory,
-which nothing tells apart but an owner's name.
+A text says it: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
+in it, or "memory:" for frames and databases in memory, which nothing tells apart but an owner's name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dpsql.errors import PolicyError
 NAMED: Final = "named:"
 FILE: Final = "file:"
 MEMORY: Final = "memory:"
+POSTGRES: Final = "postgresql:"
 
 
 def may_follow(before: str | None, after: str | None) -> bool:

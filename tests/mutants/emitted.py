@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "points-are-cast-plainly",
         "dpsql.backends.duckdb.dialect:DuckDBDialect.point",
-        'f"TRY_CAST({number} * {factor} AS BIGINT)"',
-        'f"CAST({number} * {factor} AS BIGINT)"',
+        'f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"',
+        'f"CAST({number} * {values.constant(factor)} AS BIGINT)"',
         "a value beyond 64 bits fails a query, wherever the engine casts it",
         "tests/properties/test_infallible.py::test_points_are_infallible",
     ),

@@ -15,8 +15,8 @@ FAULTS = (
     Fault(
         "rows-of-two-tables-are-one-unit",
         "dpsql.sql.emit.relations:_Block._scan",
-        "unit = dialect().row_id(self.before)",
-        "unit = dialect().row_id(0)",
+        "unit = dialect().row_id(values, self.before)",
+        "unit = dialect().row_id(values)",
         "equal rows of two tables, repeated by a join, are bounded together",
         "tests/properties/test_row_unions.py::test_all_rows_count_as_in_duckdb",
     ),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.backends.dialect import TABLES
 from dpsql.backends.duckdb import columns, values
 from dpsql.backends.quoting import table_name
 from dpsql.plan.expr import Call, Column
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from dpsql.plan.nodes import Release
 
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
-_TABLES = 2**55
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,10 @@ class DuckDBDialect:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "binary")'
 
-    def row_id(self, table: int = 0) -> str:
-        """A unique number, with a hash of the row's values in the upper bits.
-
-        Tables have fewer rows than 2^55, and a statement fewer tables than 2^7, so that what is added stays below the hash.
-        """
+    def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
+        """Of all values of the row. Tables have fewer rows than 2^55, so that what is added stays below the hash."""
         unique = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
-        return f"{unique} + {table * _TABLES}" if table else unique
+        return f"{unique} + {table * TABLES}" if table else unique
 
     def row_hash(self, unit: str) -> str:
         """The upper bits."""
@@ -80,9 +77,9 @@ class DuckDBDialect:
         """Hashed twice: one hash of several values is correlated with each of them, and would favour some keys."""
         return f"HASH(HASH({', '.join(values)}))"
 
-    def point(self, number: str, factor: str) -> str:
+    def point(self, number: str, factor: float) -> str:
         """A cast rounds half to even."""
-        return f"TRY_CAST({number} * {factor} AS BIGINT)"
+        return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
     def wide(self, number: str) -> str:
         """A HUGEINT has 128 bits."""
@@ -95,6 +92,24 @@ class DuckDBDialect:
     def whole_of(self, number: str) -> str:
         """A cast."""
         return f"CAST({number} AS HUGEINT)"
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """A cast rounds half to even."""
+        first, second = map(values.constant, factors)
+        return f"CAST({number} * {first} * {second} AS HUGEINT)"
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """A product of DOUBLE cannot fail."""
+        first, second = map(values.constant, factors)
+        return f"({number}) * {first} * {second}"
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """TRY_CAST."""
+        return f"TRY_CAST({number} AS {kind.value})"
+
+    def per_unit(self, function: str, template: str) -> str:  # noqa: ARG002
+        """As the registry has it."""
+        return template
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """The operator of whole numbers."""

@@ -18,7 +18,7 @@ def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = Non
     if lattice.exponent == 0 and expr.type is Type.INTEGER:
         at = name
     else:
-        at = dialect().point(name, constant(float(1 / lattice.step)))
+        at = dialect().point(name, float(1 / lattice.step))
     if isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around:
         return at
     low, high = (constant(float(end)) for end in lattice.interval.ends)

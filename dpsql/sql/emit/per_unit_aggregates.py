@@ -30,7 +30,8 @@ def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over
     """
     entry = WITHIN[item.function]
     window = over.replace("{", "{{").replace("}", "}}")
-    template = _CALLED.sub(lambda found: found[0] + window, entry.sql)
+    sql = dialect().per_unit(item.function, entry.sql)
+    template = _CALLED.sub(lambda found: found[0] + window, sql)
     if item.argument is None:
         text = template.format()
     elif entry.ranked:
@@ -79,20 +80,18 @@ def _added(template: str, argument: Expr, around: Interval) -> str:
     name, (low, high) = number_or_null(argument), (constant(float(end)) for end in lattice.interval.ends)
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
-    first, rest = divided(-lattice.exponent)
-    point_of = dialect().whole_of(f"{held} * {first} * {rest}")
-    back, further = divided(lattice.exponent)
-    return f"({template.format(point_of)}) * {back} * {further}"
+    point_of = dialect().wide_point(held, divided(-lattice.exponent))
+    return dialect().scaled(template.format(point_of), divided(lattice.exponent))
 
 
-def divided(exponent: int) -> tuple[str, str]:
-    """Two constants whose product is that power of two, each within the range of DOUBLE."""
+def divided(exponent: int) -> tuple[float, float]:
+    """Two numbers whose product is that power of two, each within the range of DOUBLE."""
     half = exponent // 2
-    return constant(math.ldexp(1.0, half)), constant(math.ldexp(1.0, exponent - half))
+    return math.ldexp(1.0, half), math.ldexp(1.0, exponent - half)
 
 
 def _clamped(text: str, named: Column) -> str:
-    clamped = cast = f"TRY_CAST({text} AS {named.type.value})"
+    clamped = cast = dialect().narrowed(text, named.type)
     low, high = named.facts.interval.low, named.facts.interval.high
     if low is not None:
         clamped = f"GREATEST({clamped}, {_end(named.type, low, math.floor)})"

@@ -222,13 +222,14 @@ class _Block:
         if self.above is not None:
             return self.above.table(scan, tuple(read.values()))
         items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
+        values = [dialect().clean(part) for part in read.values()]
         items += self.places.get(scan.alias, ())
-        unit, source = _owned(scan)
+        unit, source = _owned(scan, values=values)
         if not (self.units and scan.unit.known):
             return _select(items, _table(scan), partition_conditions(scan, unit, source))
         if self.before and scan.unit.kind is UnitKind.ROW:
-            unit = dialect().row_id(self.before)
-        rows = _owned(scan, _table(scan))[1]
+            unit = dialect().row_id(values, self.before)
+        rows = _owned(scan, _table(scan), values)[1]
         return _select([*items, f"{unit} AS {UNIT}"], rows, partition_conditions(scan, unit, source))
 
     def _matching(self, relation: SemiJoin) -> str:
@@ -349,8 +350,11 @@ def _table(scan: Scan) -> str:
     return text
 
 
-def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
-    """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up."""
+def _owned(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
+    """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
+
+    `values` are the columns that are read of a table whose rows are units.
+    """
     link, table = scan.unit.link, table or dialect().table_name(scan.table)
     if link is not None:
         on = (
@@ -359,7 +363,7 @@ def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
         return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
         return dialect().unit_id(scan.unit.column), table
-    return dialect().row_id(), table
+    return dialect().row_id(values), table
 
 
 def _owner(link: Link) -> str:

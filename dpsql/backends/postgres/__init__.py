@@ -1,0 +1,1 @@
+"""PostgreSQL: the connection, its settings and types, and the dialect in which statements are emitted for it."""

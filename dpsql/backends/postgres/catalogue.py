@@ -1,0 +1,65 @@
+"""What PostgreSQL's catalogue says of tables: columns, what stands behind a name, and what a role may do. No row is read."""
+
+from __future__ import annotations
+
+SCHEMA = """
+    SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), t.typtype,
+           tn.nspname = 'pg_catalog', a.attgenerated = 'v',
+           ARRAY(SELECT e.enumlabel::text FROM pg_enum AS e WHERE e.enumtypid = a.atttypid ORDER BY e.enumsortorder)
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_namespace AS tn ON tn.oid = t.typnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
+      AND NOT c.relispartition
+    ORDER BY n.nspname <> 'public', n.nspname, c.relname, a.attnum
+"""
+"""The columns of all tables and views, but for partitions, which are read through their table."""
+
+RELATION = """
+    WITH RECURSIVE parts AS (
+        SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s
+        UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN parts ON i.inhparent = parts.oid
+    )
+    SELECT c.oid::bigint, c.relkind, c.relrowsecurity, COALESCE(m.amname, 'heap'), c.relpersistence
+    FROM parts JOIN pg_class AS c ON c.oid = parts.oid LEFT JOIN pg_am AS m ON m.oid = c.relam
+"""
+"""A relation and those that inherit from it: its number, kind, row security, access method and persistence."""
+
+REQUIRED = """
+    SELECT a.attname FROM pg_attribute AS a
+    JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull
+"""
+"""The columns that are NOT NULL."""
+
+SERVER = """
+    SELECT current_database(), current_setting('server_version_num')::int, current_setting('server_encoding'),
+           (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+           current_setting('is_superuser') = 'on',
+           (SELECT rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication
+            FROM pg_roles WHERE rolname = current_user)
+"""
+
+IDENTITY = "SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id FROM pg_control_checkpoint())"
+
+WRITABLE = """
+    SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+      AND n.nspname NOT LIKE 'pg\\_%'
+      AND (pg_has_role(c.relowner, 'USAGE') OR has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
+    ORDER BY 1, 2
+"""
+"""The tables that the role may change."""
+
+READABLE = """
+    SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+      AND n.nspname NOT LIKE 'pg\\_%' AND NOT c.relispartition
+      AND has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT')
+    ORDER BY 1, 2
+"""
+"""The tables that the role may read."""

@@ -1,0 +1,105 @@
+"""Sanitized columns of PostgreSQL's tables: widened, clamped to declared bounds, NULL outside a declared domain.
+
+Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
+of the years 1 to 9999, and each text or blob has at most `MOST_BYTES`. No stored value makes the reading fail.
+Why: what can fail stands in a branch of a CASE whose condition excludes the values for which it does, and PostgreSQL
+evaluates a branch for rows that take it alone, where it reads a column. What is written of these columns rests on these
+bounds, not on conditions of the query.
+Source: PostgreSQL 15 manual, section 4.2.14 (evaluation order of CASE) and chapter 8 (data types).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
+from dpsql.backends.quoting import identifier
+from dpsql.plan.expr import Column, Facts
+from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.types import Type
+from dpsql.policy.engine_types import UNLIMITED
+
+MOST_BYTES = 2**20
+"""Longer texts are read as NULL: a text of PostgreSQL has at most 1 GB, and what is made of several must have less."""
+_WHOLE = frozenset({"SMALLINT", "INTEGER", "BIGINT"})
+_FAR = 10**300
+"""NUMERIC values beyond are infinite as DOUBLE, and digits after the point beyond its digits are rounded off."""
+
+
+def clean(column: Column) -> str:
+    """The SQL that reads a column of the scanned table."""
+    facts, read = column.facts, widened(column)
+    if facts.domain is not None:
+        return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
+    match facts.type:
+        case Type.INTEGER:
+            return _integer(_raw(column), read, facts)
+        case Type.DOUBLE:
+            return _double(read, facts)
+        case Type.DATE | Type.TIMESTAMP | Type.TIME:
+            return _temporal(read, facts)
+        case _:
+            return read
+
+
+def widened(column: Column) -> str:
+    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
+    raw, facts = _raw(column), column.facts
+    wanted, engine = TYPES[facts.type], facts.engine_type
+    match facts.type:
+        case Type.INTEGER if engine not in _WHOLE:
+            return f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"
+        case Type.DOUBLE if engine == UNLIMITED:
+            return (
+                f"CASE WHEN {raw} BETWEEN -{_FAR} AND {_FAR} THEN CAST(ROUND({raw}, 300) AS {REAL}) "
+                f"WHEN {raw} < 0 THEN -{INFINITY} WHEN {raw} > 0 THEN {INFINITY} END"
+            )
+        case Type.VARCHAR:
+            text = f"CAST({raw} AS TEXT)"
+            return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'
+        case Type.BLOB:
+            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"
+        case Type.TIMESTAMP if facts.zoned:
+            return f"({raw} AT TIME ZONE 'UTC')"
+        case _:
+            return f"CAST({raw} AS {wanted})"
+
+
+def _raw(column: Column) -> str:
+    """A column as it is stored; NUMERIC has a NaN, which is greater than all numbers."""
+    stored = identifier(column.name)
+    return (
+        f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(("DECIMAL", UNLIMITED)) else stored
+    )
+
+
+def _integer(raw: str, read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return read
+    low, high = (constant(math.floor(end)) for end in facts.interval.ends)
+    # Compared before it is read as 64 bits: a value too large for them is clamped, not lost.
+    return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
+
+
+def _double(read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return f"NULLIF({read}, {NAN})"
+    low, high = (constant(float(end)) for end in facts.interval.ends)
+    return (
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+    )
+
+
+def _temporal(read: str, facts: Facts) -> str:
+    ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
+    if facts.interval.bounded:
+        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
+        ends = tuple(map(at, facts.interval.ends))
+    low, high = map(constant, ends)
+    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
+    if not facts.interval.bounded:
+        return f"{within} END"
+    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"

@@ -1,0 +1,275 @@
+"""The dialect of PostgreSQL, and what it cannot do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from dpsql.backends.dialect import TABLES
+from dpsql.backends.postgres import columns, values
+from dpsql.backends.postgres.functions import SPELLINGS
+from dpsql.backends.quoting import identifier
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Call, Column
+from dpsql.plan.nodes import (
+    Filter,
+    Join,
+    PerUnitGroupBy,
+    Project,
+    PublicSubquery,
+    Relation,
+    Release,
+    SemiJoin,
+    SetOperation,
+    Values,
+    inputs,
+    is_private,
+)
+from dpsql.plan.tables import Scan
+from dpsql.plan.types import Pairs, Type, Value
+from dpsql.policy import table_parts
+
+NAME_BYTES = 63
+"""PostgreSQL cuts longer names, so that two of them may be one."""
+SCHEMA = "public"
+"""The schema of a table that the policy names without one."""
+_NAME = re.compile(r'"((?:[^"]|"")*)"|\'(?:[^\']|\'\')*\'')
+_OPERATORS = (Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy, SetOperation, PublicSubquery, Values)
+_PER_UNIT = frozenset({"count_rows", "count", "count_distinct", "min", "max", "sum", "avg"})
+_UNORDERED = frozenset({Type.BOOLEAN, Type.UUID, Type.BLOB})
+"""Types that PostgreSQL's MIN and MAX do not take."""
+
+CANNOT = (
+    "window functions over the rows of a unit",
+    "quantiles, ARG_MIN, ARG_MAX and sums of distinct values within a unit",
+    "MIN and MAX within a unit of BOOLEAN, UUID and BLOB",
+    "aggregates of public rows below the release",
+    "elements of lists, and fields of composite types",
+    "names of more than 63 bytes",
+    "views, materialized views, foreign tables and tables with row security",
+)
+"""What is refused with code `engine`, or, of tables, by the policy's check."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDialect:
+    """PostgreSQL's: NUMERIC for wide whole numbers, CASE for what may fail, arrays."""
+
+    nan: str = values.NAN
+    stages: bool = False
+    places: bool = False
+
+    def require(self, release: Release) -> None:
+        """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
+        for part in _relations(release.input):
+            if not isinstance(part, _OPERATORS):
+                refuse(f"PostgreSQL is not asked for {CANNOT[0]}")
+            if isinstance(part, Scan) and (
+                part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
+            ):
+                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
+            if isinstance(part, PerUnitGroupBy):
+                _require_aggregates(part)
+
+    def require_text(self, sql: str) -> None:
+        """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
+        if "\x00" in sql:
+            refuse("a text of PostgreSQL has no character 0")
+        for found in _NAME.finditer(sql):
+            if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
+                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
+
+    def table_name(self, name: str) -> str:
+        """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
+        schema, table = table_parts(name)
+        return f"{identifier(schema or SCHEMA)}.{identifier(table)}"
+
+    def constant(self, value: Value | Pairs) -> str:
+        """As `values.constant`."""
+        return values.constant(value)
+
+    def cast(self, text: str, kind: Type) -> str:
+        """As `values.cast`."""
+        return values.cast(text, kind)
+
+    def call(self, expr: Call) -> str:
+        """As `functions.SPELLINGS` say."""
+        spelling = SPELLINGS.get(expr.function.name)
+        template = None if spelling is None else spelling.template(expr)
+        if template is None:
+            types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
+            raise QueryRejected(
+                f"{expr.function.signature} of {types or 'nothing'} cannot be computed in PostgreSQL without a chance to fail",
+                code="engine_function",
+                hint="compute it above the aggregates, or store it as a column; the reference of engines lists what there is",
+            )
+        return template
+
+    def clean(self, column: Column) -> str:
+        """As `columns.clean`."""
+        return columns.clean(column)
+
+    def widened(self, column: Column) -> str:
+        """As `columns.widened`."""
+        return columns.widened(column)
+
+    def unit_id(self, unit: Column) -> str:
+        """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
+        return columns.widened(unit)
+
+    def by_bytes(self, text: str) -> str:
+        """A text under the collation that compares bytes."""
+        return f'({text} COLLATE "C")'
+
+    def row_id(self, values: Sequence[str], table: int = 0) -> str:
+        """A hash of the values that are read, each hashed for itself, as all of them together may be too long a text."""
+        hashed = self.shuffled([f"HASHTEXTEXTENDED(CAST({value} AS TEXT), 0)" for value in values])
+        unique = f"CAST({hashed} & {2**63 - 1} AS NUMERIC) * {2**63} + ROW_NUMBER() OVER ()"
+        return f"{unique} + {table * TABLES}" if table else unique
+
+    def row_hash(self, unit: str) -> str:
+        """What is above 2^63."""
+        return f"DIV({unit}, {2**63})"
+
+    def shuffled(self, values: Sequence[str]) -> str:
+        """A hash of the text of a row of them, which the settings of the connection fix."""
+        return f"HASHTEXTEXTENDED(CAST(ROW({', '.join(values)}) AS TEXT), 0)"
+
+    def point(self, number: str, factor: float) -> str:
+        """Cast within 64 bits alone; what would be too small for a DOUBLE is 0."""
+        far = values.constant(min(2.0**62 / factor, 1.7e308))
+        product = number if factor == 1.0 else f"{number} * {values.constant(factor)}"
+        tiny = ""
+        if factor < 1:
+            near = values.constant(2.0**-1022 / factor)
+            tiny = f"WHEN {number} BETWEEN -{near} AND {near} THEN 0 "
+        return f"CASE {tiny}WHEN {number} BETWEEN -{far} AND {far} THEN CAST({product} AS BIGINT) END"
+
+    def wide(self, number: str) -> str:
+        """NUMERIC has as many digits as it takes."""
+        return f"CAST({number} AS NUMERIC)"
+
+    def real(self, number: str) -> str:
+        """A cast, of at most 2^190."""
+        return f"CAST({number} AS {values.REAL})"
+
+    def whole_of(self, number: str) -> str:
+        """A cast within 64 bits."""
+        far = values.constant(2.0**62)
+        return (
+            f"CASE WHEN {number} BETWEEN -{far} AND {far} THEN CAST(CAST({number} AS BIGINT) AS NUMERIC) END"
+        )
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """In two parts of 64 bits, where one does not suffice: NUMERIC takes 15 digits of a DOUBLE.
+
+        Beyond 2^62 a DOUBLE is whole, and so is what is left of it after a multiple of 2^40, which is exact.
+        """
+        first, second = factors
+        near = values.constant(min(2.0**-1021 / min(first, 1.0) / min(second, 1.0), 2.0**1000))
+        far, part, times = (values.constant(2.0**exponent) for exponent in (62, -40, 40))
+        high, low = f"FLOOR(b * {part})", f"b - FLOOR(b * {part}) * {times}"
+        product = f"a * {values.constant(first)} * {values.constant(second)}"
+        held = f'(SELECT CASE WHEN ABS(a) < {near} THEN 0 ELSE {product} END AS b FROM (SELECT {number} AS a OFFSET 0) AS "#held" OFFSET 0)'
+        return (
+            f"(SELECT CASE WHEN ABS(b) < {far} THEN CAST(CAST(b AS BIGINT) AS NUMERIC) WHEN ABS(b) < {values.constant(2.0**90)} "
+            f'THEN CAST(CAST({high} AS BIGINT) AS NUMERIC) * {2**40} + CAST({low} AS BIGINT) END FROM {held} AS "#point")'
+        )
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """Where the product is beyond all DOUBLE, it is infinite."""
+        first, second = map(values.constant, factors)
+        most = values.constant(min(1.7e308 / max(factors[0], 1.0) / max(factors[1], 1.0), 1.7e308))
+        real = f"CAST({number} AS {values.REAL})"
+        return (
+            f"CASE WHEN {real} > {most} THEN {values.INFINITY} WHEN {real} < -{most} THEN -{values.INFINITY} "
+            f"ELSE {real} * {first} * {second} END"
+        )
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """Within 64 bits, compared as NUMERIC: the greatest BIGINT is no DOUBLE. All other types have every value."""
+        if kind is not Type.INTEGER:
+            return values.cast(number, kind)
+        return f"CASE WHEN CAST({number} AS NUMERIC) BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({number} AS BIGINT) END"
+
+    def per_unit(self, function: str, template: str) -> str:
+        """A mean is the quotient of two DOUBLE, as in DuckDB; NULL, of no value, divided by 0 is NULL."""
+        if function != "avg":
+            return template
+        return f"CAST(SUM({{0}}) AS {values.REAL}) / CAST(COUNT({{0}}) AS {values.REAL})"
+
+    def quotient(self, dividend: str, divisor: str) -> str:
+        """DIV of NUMERIC."""
+        return f"DIV({dividend}, {divisor})"
+
+    def derived(self, query: str, name: str = '"#rows"') -> str:
+        """A query in FROM has a name."""
+        return f"({query}) AS {name}"
+
+    def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
+        """EXISTS."""
+        chosen = "NOT EXISTS" if anti else "EXISTS"
+        return f'{left} WHERE {chosen} (SELECT 1 FROM {right} AS "#of" WHERE "#of".u = {left}.u)'
+
+    def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
+        """Equal arrays of texts: NULL equals NULL there, and a full join needs an equality that can be hashed."""
+        ours, theirs = (", ".join(f"CAST({pair[side]} AS TEXT)" for pair in on) for side in (0, 1))
+        return f"FULL JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"
+
+    def collected(self, items: Sequence[str], order: str) -> str:
+        """An array of arrays."""
+        return f"ARRAY_AGG(ARRAY[{', '.join(items)}] ORDER BY {order})"
+
+    def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
+        """An array of pairs, whose elements UNNEST gives in their order."""
+        pair = "ARRAY[CAST(p AS NUMERIC), CAST(n AS NUMERIC)]"
+        first = "ARRAY[ARRAY[CAST(MIN(total) AS NUMERIC), CAST(MIN(before) AS NUMERIC)]]"
+        pairs = ", ".join([*keys, f"{first} || ARRAY_AGG({pair} ORDER BY p) AS pairs"])
+        flat = "(SELECT ARRAY_AGG(e ORDER BY o) FROM UNNEST(pairs) WITH ORDINALITY AS f(e, o))"
+        inner = f"SELECT {pairs} FROM {self.derived(rows)}{by} HAVING COUNT(*) > 0"
+        return f"SELECT {', '.join([*keys, f'{flat} AS {name}'])} FROM {self.derived(inner)}"
+
+    def spread(self, values: str, most: str) -> str:
+        """Elements by their places, which a series gives."""
+        length = f"CARDINALITY({values})"
+        place = f"DIV(CAST(2 * i + 1 AS NUMERIC) * {length}, 2 * GREATEST({most}, 1)) + 1"
+        series = f"GENERATE_SERIES(0, CAST({most} AS BIGINT) - 1) AS g(i)"
+        some = f"ARRAY(SELECT ({values})[CAST({place} AS INTEGER)] FROM {series})"
+        return f"UNNEST(CASE WHEN {length} <= {most} THEN {values} ELSE {some} END)"
+
+    def collected_values(self, value: str) -> str:
+        """An array."""
+        return f"ARRAY_AGG({value} ORDER BY {value}) FILTER (WHERE {value} IS NOT NULL)"
+
+
+POSTGRES = PostgresDialect()
+
+
+def refuse(rule: str, hint: str | None = None) -> NoReturn:
+    """Refuses a query that another engine could be asked."""
+    raise QueryRejected(rule, code="engine", hint=hint or "the reference of engines lists what each can do")
+
+
+def _relations(relation: Relation) -> Iterator[Relation]:
+    yield relation
+    for part in inputs(relation):
+        yield from _relations(part)
+
+
+def _read(scan: Scan) -> Iterator[Column]:
+    if scan.unit.column is not None:
+        yield scan.unit.column
+    for item in scan.partition_filters:
+        yield item.column
+
+
+def _require_aggregates(part: PerUnitGroupBy) -> None:
+    if not is_private(part):
+        refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+    for item in part.aggregates:
+        if item.function not in _PER_UNIT:
+            refuse(f"PostgreSQL is not asked for {CANNOT[1]}")
+        if item.function in ("min", "max") and item.argument is not None and item.argument.type in _UNORDERED:
+            refuse(f"PostgreSQL is not asked for {CANNOT[2]}")

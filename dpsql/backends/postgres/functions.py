@@ -1,0 +1,463 @@
+"""How PostgreSQL computes the entries of the function registry, each with the reason why no row makes it fail.
+
+What is not listed here is refused with code `engine_function`. PostgreSQL has no TRY: its arithmetic on DOUBLE fails where
+a result is too large or too small, that on BIGINT where it leaves 64 bits, and dates and moments where they leave the
+calendar. So an operation stands in a branch of a CASE whose condition excludes this, over values that were computed once
+(`_held`), which PostgreSQL evaluates in this order for each row.
+
+Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
+9999 and texts have at most `MOST_BYTES`, as columns, constants and results of these functions have.
+Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when arithmetic fails; IEEE 754-2019, section 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dpsql.backends.postgres.columns import MOST_BYTES
+from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
+from dpsql.plan.expr import Call, Literal
+from dpsql.plan.types import Type
+
+_MIN, _MAX = -(2**63), 2**63 - 1
+_SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+"""The spaces that TRIM takes away: Unicode's category Zs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a function is written: a template, as `Function.sql`, and why it is total.
+
+    `takes` are the types that its arguments may have, all of them where it is empty; of `only`, the call must fulfil the
+    condition. A template for whole numbers may stand beside, for calls whose type is INTEGER.
+    """
+
+    sql: str
+    total: str
+    whole: str = ""
+    takes: frozenset[Type] = frozenset()
+    only: Callable[[Call], bool] = lambda _: True
+
+    def template(self, call: Call) -> str | None:
+        """The template for a call, None where it is not written for it."""
+        types = {argument.type for argument in call.arguments} - {Type.NULL}
+        if (self.takes and not types <= self.takes) or not self.only(call):
+            return None
+        return self.whole if self.whole and call.type is Type.INTEGER else self.sql
+
+
+def _held(body: str, *arguments: str) -> str:
+    """A text over `a`, `b` and so on, which are the arguments, each of them computed once.
+
+    OFFSET keeps PostgreSQL from putting the arguments in place of their names.
+    """
+    named = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, "abcdef", strict=False))
+    return f'(SELECT {body} FROM (SELECT {named} OFFSET 0) AS "#held")'
+
+
+def _power(exponent: int) -> str:
+    """A power of two as DOUBLE."""
+    return constant(2.0**exponent)
+
+
+def _real(place: int) -> str:
+    return f"CAST({{{place}}} AS {REAL})"
+
+
+def _narrowed(number: str) -> str:
+    """A NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
+    return _held(f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END", number)
+
+
+_WHOLE = "whole numbers as NUMERIC; what leaves 64 bits, as no interval allows, is taken modulo 2^64"
+_GUARDED = (
+    "a result that is too large is infinite and one that is too small is 0, before PostgreSQL would fail"
+)
+_COMPARES = "values of one type always compare"
+_LOGIC = "logic has three values"
+_DEFINED = "defined for every value of the type"
+_CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
+_LOGARITHM = "of 0 it is NULL, below NaN"
+_CHOICE = "no value is computed"
+_BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
+
+_ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
+_MOST, _LEAST = constant(math.ldexp(1 - 2.0**-50, 1024)), constant(2.0**-1022)
+"""Below the first, a quotient or product of two steps of rounding is finite; above the other, it has all its digits."""
+
+
+def _sum(symbol: str) -> str:
+    """A sum or difference: it is too large only where both sides are large and of one sign in effect."""
+    quarter = f"a * {_power(-2)} {symbol} b * {_power(-2)}"
+    return _held(
+        f"CASE WHEN {_ODD} THEN a {symbol} b "
+        f"WHEN ABS(a) < {_power(900)} OR ABS(b) < {_power(900)} THEN a {symbol} b "
+        f"ELSE CASE WHEN {quarter} >= {_power(1022)} THEN {INFINITY} WHEN {quarter} <= -{_power(1022)} THEN -{INFINITY} "
+        f"ELSE a {symbol} b END END",
+        _real(0),
+        _real(1),
+    )
+
+
+_INFINITE = f"SIGN(a) * SIGN(b) * {INFINITY}"
+_LARGE = f"CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END"
+_PRODUCT = _held(
+    f"CASE WHEN {_ODD} OR a = 0 OR b = 0 THEN a * b "
+    f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN {_LARGE} "
+    f"WHEN ABS(a) < 1 AND ABS(b) < 1 THEN CASE WHEN ABS(a) <= {_LEAST} / ABS(b) THEN 0 ELSE a * b END "
+    "ELSE a * b END",
+    _real(0),
+    _real(1),
+)
+_QUOTIENT = _held(
+    f"CASE WHEN b = 0 THEN NULL WHEN {_ODD} OR a = 0 THEN a / b "
+    f"WHEN ABS(b) < 1 THEN CASE WHEN ABS(a) >= {_MOST} * ABS(b) THEN {_INFINITE} ELSE a / b END "
+    f"ELSE CASE WHEN ABS(a) <= {_LEAST} * ABS(b) THEN 0 ELSE a / b END END",
+    _real(0),
+    _real(1),
+)
+
+
+def _same(sql: str, total: str, *takes: Type) -> Spelling:
+    return Spelling(sql, total, takes=frozenset(takes))
+
+
+def _rounding(real: str) -> Spelling:
+    """Of a DOUBLE; a whole number is what it is."""
+    return Spelling(_held(real, "{0}"), _DEFINED, "{0}")
+
+
+def _constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
+    def fits(call: Call) -> bool:
+        argument = call.arguments[place]
+        return (
+            isinstance(argument, Literal)
+            and isinstance(argument.value, int)
+            and least <= argument.value <= most
+        )
+
+    return fits
+
+
+def _part_of_text(call: Call) -> bool:
+    """Whether a part begins within the text, or at its first character, and has a length."""
+    return _constant(1, 1, 2**30)(call) and (len(call.arguments) < 3 or _constant(2, 0, 2**30)(call))
+
+
+def _texts(call: Call) -> bool:
+    return all(argument.type is Type.VARCHAR for argument in call.arguments)
+
+
+_NUMBERS = frozenset({Type.INTEGER, Type.DOUBLE})
+
+
+def _to_whole(low: int, high: int) -> Mapping[Type, str]:
+    """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
+    least, most = constant(float(low) if low == _MIN else low - 0.5), constant(min(high + 0.5, 2.0**63))
+    return {
+        Type.INTEGER: _held(f"CASE WHEN a BETWEEN {low} AND {high} THEN a END", "{0}"),
+        Type.DOUBLE: _held(f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"),
+        Type.BOOLEAN: "CAST(CASE {0} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS BIGINT)",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """A function of one argument that is written as its type says."""
+
+    by: Mapping[Type, str]
+    total: str
+
+    def template(self, call: Call) -> str | None:
+        """The template for a call, None where it is not written for it."""
+        return self.by.get(call.arguments[0].type)
+
+
+def _moment(place: int) -> str:
+    return f"CAST({{{place}}} AS TIMESTAMP)"
+
+
+def _field(field: str) -> Spelling:
+    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS BIGINT)", _CALENDAR)
+
+
+def _of_time(field: str) -> Spelling:
+    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {{0}})) AS BIGINT)", _DEFINED)
+
+
+def _truncated(unit: str) -> Spelling:
+    return Spelling(f"DATE_TRUNC('{unit}', {_moment(0)})", _CALENDAR)
+
+
+_FIRST, _LAST = "DATE '0001-01-01'", "DATE '9999-12-31'"
+_BEGIN, _END = "TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"
+
+
+def _months(moment: str) -> str:
+    return f"CAST(EXTRACT(YEAR FROM {moment}) * 12 + EXTRACT(MONTH FROM {moment}) AS BIGINT)"
+
+
+def _plus_months(times: int) -> Spelling:
+    """Years and months, of which there are as many as keep the month within the calendar."""
+    fits = f"CAST(b AS NUMERIC) * {times} + {_months('a')} BETWEEN 13 AND {9999 * 12 + 12}"
+    body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(months => CAST(b * {times} AS INTEGER)) END"
+    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
+
+
+def _plus_days(times: int) -> Spelling:
+    fits = f"CAST(b AS NUMERIC) * {times} BETWEEN {_FIRST} - CAST(a AS DATE) AND {_LAST} - CAST(a AS DATE)"
+    body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(days => CAST(b * {times} AS INTEGER)) END"
+    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
+
+
+def _plus_seconds(seconds: int) -> Spelling:
+    fits = (
+        f"CAST(b AS NUMERIC) * {seconds} BETWEEN EXTRACT(EPOCH FROM {_BEGIN}) - EXTRACT(EPOCH FROM a) "
+        f"AND EXTRACT(EPOCH FROM {_END}) - EXTRACT(EPOCH FROM a)"
+    )
+    whole, rest = (f"{part}(CAST(b AS NUMERIC) * {seconds}, 86400)" for part in ("DIV", "MOD"))
+    added = f"MAKE_INTERVAL(days => CAST({whole} AS INTEGER)) + MAKE_INTERVAL(secs => CAST({rest} AS {REAL}))"
+    body = f"CASE WHEN {fits} THEN a + ({added}) END"
+    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
+
+
+def _shifted(day: str, number: str, sign: str) -> Spelling:
+    """A day and a number of days."""
+    fits = f"{sign}CAST(b AS NUMERIC) BETWEEN {_FIRST} - a AND {_LAST} - a"
+    return Spelling(_held(f"CASE WHEN {fits} THEN a + {sign}CAST(b AS INTEGER) END", day, number), _CALENDAR)
+
+
+def _difference(unit: str, seconds: int) -> Spelling:
+    """How often the clock passes the beginning of a unit."""
+    parts = (f"EXTRACT(EPOCH FROM DATE_TRUNC('{unit}', {_moment(place)}))" for place in (1, 0))
+    return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", _CALENDAR)
+
+
+def _of_months(times: int) -> Spelling:
+    begun = [f"FLOOR(CAST({_months(_moment(place))} - 1 AS NUMERIC) / {times})" for place in (1, 0)]
+    return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", _CALENDAR)
+
+
+_ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
+
+SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+    {
+        # operators
+        "add": Spelling(_sum("+"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) + {1}")),
+        "subtract": Spelling(_sum("-"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) - {1}")),
+        "multiply": Spelling(_PRODUCT, _GUARDED, _narrowed("CAST({0} AS NUMERIC) * {1}")),
+        "divide": Spelling(_QUOTIENT, f"{_GUARDED}; a zero divisor gives NULL"),
+        "negate": Spelling("(- {0})", _DEFINED, _narrowed("- CAST({0} AS NUMERIC)")),
+        **{
+            name: _same(f"({{0}} {symbol} {{1}})", _COMPARES)
+            for name, symbol in {
+                "eq": "=",
+                "ne": "<>",
+                "lt": "<",
+                "le": "<=",
+                "gt": ">",
+                "ge": ">=",
+                "is_distinct": "IS DISTINCT FROM",
+                "is_not_distinct": "IS NOT DISTINCT FROM",
+            }.items()
+        },
+        "and": _same("({and})", _LOGIC),
+        "or": _same("({or})", _LOGIC),
+        "not": _same("(NOT {0})", _LOGIC),
+        "is_null": _same("({0} IS NULL)", _DEFINED),
+        "is_true": _same("({0} IS TRUE)", _DEFINED),
+        "is_false": _same("({0} IS FALSE)", _DEFINED),
+        "in": _same("({0} IN ({rest}))", _COMPARES),
+        # whole numbers
+        "quotient_by": Spelling("({0} / {1})", "the divisor is a constant that is neither 0 nor -1"),
+        "quotient": Spelling(
+            _held(f"CASE WHEN b = 0 OR (b = -1 AND a = {_MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"),
+            "a zero divisor, and the one quotient beyond 64 bits, give NULL",
+        ),
+        "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
+        "remainder": Spelling(
+            _held("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
+            "a zero divisor gives NULL",
+            takes=frozenset({Type.INTEGER}),
+        ),
+        "bit_and": _same("({0} & {1})", _DEFINED),
+        "bit_or": _same("({0} | {1})", _DEFINED),
+        "bit_xor": _same("({0} # {1})", _DEFINED),
+        "bit_not": _same("(~ {0})", _DEFINED),
+        # numbers
+        "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
+        "abs": Spelling("ABS({0})", _DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
+        "floor": _rounding("FLOOR(a)"),
+        "ceil": _rounding("CEIL(a)"),
+        "trunc": _rounding("TRUNC(a)"),
+        "round": _rounding(_ROUNDED),
+        "isnan": Spelling(f"({_real(0)} = {NAN})", _COMPARES),
+        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", _COMPARES),
+        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
+        "least": _same("LEAST({args})", _COMPARES),
+        "greatest": _same("GREATEST({args})", _COMPARES),
+        "sqrt": Spelling(
+            _held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", _real(0)), "below 0 it is NaN"
+        ),
+        "ln": Spelling(_held(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM),
+        "log10": Spelling(
+            _held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM
+        ),
+        "exp": Spelling(
+            _held(
+                f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -745 THEN EXP(a) "
+                f"WHEN a < -745 THEN 0 END",
+                _real(0),
+            ),
+            _GUARDED,
+        ),
+        "pi": _same("PI()", _DEFINED),
+        # choices
+        "case": _same("CASE {case} END", _CHOICE),
+        "coalesce": _same("COALESCE({args})", _CHOICE),
+        "nullif": _same("NULLIF({0}, {1})", _COMPARES),
+        # text
+        "length": Spelling("CAST(LENGTH({0}) AS BIGINT)", _DEFINED),
+        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", _DEFINED),
+        "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", _DEFINED),
+        "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", _DEFINED),
+        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED),
+        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED),
+        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED),
+        "substring_from": Spelling(
+            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=_part_of_text
+        ),
+        "substring": Spelling(
+            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=_part_of_text
+        ),
+        "left": Spelling("LEFT({0}, {1})", "a constant count", only=_constant(1, -(2**30), 2**30)),
+        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=_constant(1, -(2**30), 2**30)),
+        "contains": Spelling("(STRPOS({0}, {1}) > 0)", _DEFINED),
+        "starts_with": Spelling("STARTS_WITH({0}, {1})", _DEFINED),
+        "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), _DEFINED),
+        "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", _DEFINED),
+        "concatenate": Spelling(
+            _held(
+                f"CASE WHEN OCTET_LENGTH(a) + OCTET_LENGTH(b) <= {MOST_BYTES} THEN a || b END", "{0}", "{1}"
+            ),
+            _BYTES,
+            only=_texts,
+        ),
+        "like": Spelling("({0} LIKE {1} ESCAPE '')", "without an escape every pattern is one"),
+        # parts of dates
+        **{
+            name: _field(field)
+            for name, field in {
+                **{
+                    name: name for name in ("year", "quarter", "month", "week", "day", "doy", "dow", "isodow")
+                },
+                **{name: name for name in ("hour", "minute", "second", "decade", "century", "millennium")},
+                "isoyear": "isoyear",
+                "millisecond": "milliseconds",
+                "microsecond": "microseconds",
+            }.items()
+        },
+        "yearweek": Spelling(
+            f"CAST(EXTRACT(isoyear FROM {_moment(0)}) * 100 + EXTRACT(week FROM {_moment(0)}) AS BIGINT)",
+            _CALENDAR,
+        ),
+        "epoch": Spelling(f"CAST(EXTRACT(epoch FROM {_moment(0)}) AS {REAL})", _CALENDAR),
+        "epoch_us": Spelling(f"CAST(EXTRACT(epoch FROM {_moment(0)}) * 1000000 AS BIGINT)", _CALENDAR),
+        "time_hour": _of_time("hour"),
+        "time_minute": _of_time("minute"),
+        "time_second": _of_time("second"),
+        "time_millisecond": _of_time("milliseconds"),
+        "time_microsecond": _of_time("microseconds"),
+        **{
+            f"date_trunc_{unit}": _truncated(unit)
+            for unit in (
+                *("year", "quarter", "month", "week"),
+                *("day", "hour", "minute", "second"),
+            )
+        },
+        "date_trunc_millisecond": _truncated("milliseconds"),
+        "date_trunc_microsecond": _truncated("microseconds"),
+        "last_day": Spelling(
+            f"CAST(DATE_TRUNC('month', {_moment(0)}) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
+            _CALENDAR,
+        ),
+        "days_in_month": Spelling(
+            f"CAST(EXTRACT(day FROM DATE_TRUNC('month', {_moment(0)}) + INTERVAL '1 month' - INTERVAL '1 day') AS BIGINT)",
+            _CALENDAR,
+        ),
+        # distances of dates
+        "days_between": Spelling("CAST(CAST({0} AS DATE) - CAST({1} AS DATE) AS BIGINT)", _CALENDAR),
+        "date_diff_day": _difference("day", 86_400),
+        "date_diff_hour": _difference("hour", 3_600),
+        "date_diff_minute": _difference("minute", 60),
+        "date_diff_second": _difference("second", 1),
+        "date_diff_month": _of_months(1),
+        "date_diff_quarter": _of_months(3),
+        "date_diff_year": _of_months(12),
+        "plus_days": _shifted("{0}", "{1}", ""),
+        "days_plus": _shifted("{1}", "{0}", ""),
+        "minus_days": _shifted("{0}", "{1}", "-"),
+        "plus_year": _plus_months(12),
+        "plus_quarter": _plus_months(3),
+        "plus_month": _plus_months(1),
+        "plus_week": _plus_days(7),
+        "plus_day": _plus_days(1),
+        "plus_hour": _plus_seconds(3_600),
+        "plus_minute": _plus_seconds(60),
+        "plus_second": _plus_seconds(1),
+        # casts
+        **{
+            f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")
+            for name, (low, high) in {
+                "tinyint": (-(2**7), 2**7 - 1),
+                "smallint": (-(2**15), 2**15 - 1),
+                "integer": (-(2**31), 2**31 - 1),
+                "bigint": (_MIN, _MAX),
+                "hugeint": (_MIN, _MAX),
+                "utinyint": (0, 2**8 - 1),
+                "usmallint": (0, 2**16 - 1),
+                "uinteger": (0, 2**32 - 1),
+                "ubigint": (0, _MAX),
+                "uhugeint": (0, _MAX),
+            }.items()
+        },
+        "cast_double": ByType(
+            {
+                Type.INTEGER: _real(0),
+                Type.DOUBLE: "{0}",
+                Type.NULL: _real(0),
+                Type.BOOLEAN: f"CAST(CASE {{0}} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS {REAL})",
+            },
+            "every whole number has a nearest DOUBLE",
+        ),
+        "cast_varchar": ByType(
+            dict.fromkeys(
+                (Type.INTEGER, Type.VARCHAR, Type.BOOLEAN, Type.DATE, Type.UUID, Type.TIME),
+                '(CAST({0} AS TEXT) COLLATE "C")',
+            ),
+            "every value of these types has a text, which no setting changes",
+        ),
+        "cast_boolean": ByType(
+            {Type.INTEGER: "({0} <> 0)", Type.BOOLEAN: "{0}", Type.DOUBLE: "({0} <> 0)"}, _COMPARES
+        ),
+        "cast_date": ByType(
+            {Type.DATE: "{0}", Type.TIMESTAMP: "CAST({0} AS DATE)"},
+            "every moment of the calendar has its day",
+        ),
+        "cast_timestamp": ByType(
+            {Type.DATE: _moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
+        ),
+        "cast_time": ByType(
+            {Type.TIME: "{0}", Type.TIMESTAMP: "CAST({0} AS TIME)"},
+            "every moment of the calendar has its time",
+        ),
+        "cast_uuid": ByType({Type.UUID: "{0}"}, _CHOICE),
+        "cast_blob": ByType({Type.BLOB: "{0}"}, _CHOICE),
+    }
+)
+"""Spellings by the names of entries."""

@@ -1,0 +1,122 @@
+"""Copies of public tables in a DuckDB of their own, in which look-ups and queries of public tables are evaluated.
+
+What is above the release boundary is DuckDB's wherever the private rows lie, so that it means the same. Public rows are
+copied in the transaction of the query that reads them, as they are stored; `clean` reads the copies as it reads tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.duckdb import LOCKED, lock_down
+from dpsql.backends.postgres.values import REAL, constant
+from dpsql.backends.quoting import identifier, table_name
+from dpsql.errors import BackendError
+from dpsql.plan.types import Type
+from dpsql.policy import table_parts
+from dpsql.policy.engine_types import UNLIMITED
+
+_CONFIG = {**LOCKED, "memory_limit": "2GB"}
+_DATED = {
+    "DATE": Type.DATE,
+    "TIMESTAMP": Type.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": Type.TIMESTAMP,
+    "TIME": Type.TIME,
+}
+_SPLIT = 100_000
+"""Rows that are put into a copy at once."""
+NO_COLUMN = '"#" INTEGER'
+"""The column of a copy of which no column is read: the engine has no table without one."""
+
+Columns = Sequence[tuple[str, str]]
+
+
+class PublicCopies:
+    """An engine in memory that holds copies of public tables, by the names of the policy."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(config=_CONFIG)
+        lock_down(self._connection)
+        self._held: set[str] = set()
+
+    def parses(self, text: str) -> bool:
+        """Whether DuckDB's parser reads a text as one statement."""
+        try:
+            return len(self._connection.extract_statements(text)) == 1
+        except duckdb.Error:
+            return False
+
+    def require(
+        self, sql: str, tables: Mapping[str, Columns], read: Callable[[str, str], list[tuple[Any, ...]]]
+    ) -> None:
+        """Copies the tables whose names stand in an emitted statement; `read` gives the rows of a table's items."""
+        for name, columns in tables.items():
+            if name not in self._held and table_name(name) in sql:
+                self._copy(name, columns, read(name, ", ".join(_item(*column) for column in columns) or "1"))
+                self._held.add(name)
+
+    def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows and the engine types of an emitted query over copies. Raises BackendError for any failure."""
+        failed = False
+        try:
+            cursor = self._connection.execute(sql)
+            types = [str(column[1]) for column in cursor.description or ()]
+            return cursor.fetchall(), types
+        except duckdb.Error:
+            failed = True
+        raise BackendError if failed else AssertionError
+
+    def clear(self) -> None:
+        """Drops all copies."""
+        for name in self._held:
+            self._connection.execute(f"DROP TABLE IF EXISTS {table_name(name)}")
+        self._held.clear()
+
+    def close(self) -> None:
+        """Lets the engine go."""
+        self._connection.close()
+
+    def _copy(self, name: str, columns: Columns, rows: list[tuple[Any, ...]]) -> None:
+        schema, _ = table_parts(name)
+        if schema:
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+        kinds = [_kind(kind) for _, kind in columns]
+        declared = ", ".join(
+            f"{identifier(column)} {kind}" for (column, _), kind in zip(columns, kinds, strict=True)
+        )
+        self._connection.execute(f"CREATE OR REPLACE TABLE {table_name(name)} ({declared or NO_COLUMN})")
+        values = ", ".join(map(_unnested, kinds)) or "unnest(CAST(? AS INTEGER[]))"
+        for start in range(0, len(rows), _SPLIT):
+            series = [list(each) for each in zip(*rows[start : start + _SPLIT], strict=True)]
+            self._connection.execute(f"INSERT INTO {table_name(name)} SELECT {values}", series)
+
+
+def _unnested(kind: str) -> str:
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return "unnest(CAST(? AS TIMESTAMP[])) AT TIME ZONE 'UTC'"
+    return f"unnest(CAST(? AS {kind}[]))"
+
+
+def _kind(kind: str) -> str:
+    """The type of a copy's column, which holds what is stored."""
+    if kind == UNLIMITED:
+        return "DOUBLE"
+    return "VARCHAR" if kind.startswith("ENUM") else kind
+
+
+def _item(column: str, kind: str) -> str:
+    """A column as Python can hold it: days and moments of the calendar alone."""
+    read = identifier(column)
+    if kind == UNLIMITED:
+        return f"CASE WHEN {read} BETWEEN -1e300 AND 1e300 THEN CAST(ROUND({read}, 300) AS {REAL}) END"
+    if kind.startswith("DECIMAL"):
+        return f"NULLIF({read}, 'NaN')"
+    if kind in _DATED:
+        at = f"({read} AT TIME ZONE 'UTC')" if kind.endswith("ZONE") else read
+        low, high = map(constant, CALENDAR[_DATED[kind]])
+        return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
+    return f"CAST({read} AS TEXT)" if kind == "VARCHAR" or kind.startswith("ENUM") else read

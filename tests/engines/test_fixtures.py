@@ -1,0 +1,122 @@
+"""One law for all engines: an accepted query gives the same exact integers on PostgreSQL as on DuckDB, or is refused there.
+
+Noise is off: the exact results of the statements are compared, before anything is drawn.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from engines.loading import database, grant, load
+from postgres import Server
+from sql.fixture_files import Fixture, accepted
+from sql.study import NO_NOISE, NOON, POLICY, clinic
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.engine.prepare import PreparedQuery
+from dpsql.request.query import Query
+
+LACKING = ("place.city", "place.at.floor", "tags")
+"""Columns of the clinic that PostgreSQL does not have: fields of a STRUCT, and a list."""
+UNREAD = frozenset({"engine", "engine_function"})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The clinic on two engines."""
+
+    duckdb: Connection
+    postgres: Connection
+
+
+@pytest.fixture(scope="module")
+def pair(server: Server) -> Iterator[Pair]:
+    policy = copy.deepcopy(POLICY)
+    for column in LACKING:
+        del policy["tables"]["devices"]["columns"][column]
+    with database(server, "clinic") as (url, owner), clinic() as source:
+        load(source, owner)
+        grant(owner)
+        options: dict[str, Any] = {"ledger": ":memory:", "epsilon": NO_NOISE}
+        with (
+            dpsql.connect(clinic(), policy=POLICY, **options) as ours,
+            dpsql.connect(url, policy=policy, **options) as theirs,
+        ):
+            yield Pair(ours, theirs)
+
+
+def prepared(connection: Connection, fixture: Fixture, loss: int) -> PreparedQuery:
+    asked = Query(fixture.query, fixture.parameters, None, default=Fraction(loss), time=NOON)
+    return connection.engine.prepare(asked)
+
+
+def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
+    """The rows of each release's statement, put in order by their text."""
+    backend = connection.engine.backend
+    return [
+        sorted((listed(row) for row in backend.run(part.statement.sql).reveal()), key=str)
+        for part in query.releases
+    ]
+
+
+def listed(value: Any) -> Any:
+    return tuple(map(listed, value)) if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None:
+    """The exact result of each release is that of DuckDB; a query that is refused has a code that says so."""
+    wanted = prepared(pair.duckdb, fixture, NO_NOISE)
+    try:
+        found = prepared(pair.postgres, fixture, NO_NOISE)
+    except dpsql.QueryRejected as error:
+        reads_lacking = any(column.split(".")[0] in fixture.query for column in LACKING)
+        assert error.code in UNREAD or reads_lacking or "memory." in fixture.query, error  # noqa: PT017
+        return
+    if found.releases:
+        assert exact(pair.postgres, found) == exact(pair.duckdb, wanted)
+    else:
+        public = pair.postgres.engine.answer(found).rows
+        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer(wanted).rows, key=str)
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
+    """With a loss for which clamps are learnt, histograms agree, but for the group in which a unit is counted.
+
+    That is the first in the order of a hash, which each engine computes in its own way; over all groups it is one.
+    """
+    try:
+        wanted, found = (prepared(side, fixture, 1) for side in (pair.duckdb, pair.postgres))
+    except dpsql.Error:
+        return  # the other test says why
+    for mine, theirs, part in zip(
+        exact(pair.duckdb, wanted), exact(pair.postgres, found), wanted.releases, strict=True
+    ):
+        if not part.statement.histograms:
+            continue
+        names = list(part.statement.columns)
+        places = [names.index(name) for name in part.statement.histograms]
+        if any(clamp.amount.name == "GROUPS" for clamp in part.plan.clamps):
+            continue  # the whole histogram is of ranks in that order
+        assert [without_units(row, places) for row in mine] == [without_units(row, places) for row in theirs]
+        assert units_of(mine, places) == units_of(theirs, places)
+
+
+def without_units(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    """A row whose histograms lack the numbers of units, and the intervals of those that contribute nothing."""
+    return tuple(
+        tuple(interval[:-1] for interval in value or ()) if place in places else value
+        for place, value in enumerate(row)
+    )
+
+
+def units_of(rows: list[tuple[Any, ...]], places: list[int]) -> list[int]:
+    """How many units each histogram counts, in all groups together."""
+    return [sum(interval[-1] for row in rows for interval in row[place] or ()) for place in places]
