@@ -14,6 +14,7 @@ from dpsql.cli.options import (
     LedgerFile,
     LedgerKey,
     MaxGroups,
+    NewLedger,
     PolicyFile,
     Sql,
     TargetError,
@@ -33,6 +34,7 @@ def explain(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -53,7 +55,15 @@ def explain(
     default = default_epsilon(load(policy_of(database, policy)))
     needed(epsilon, target_error, text, dialect, default)
     with opened(
-        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        default=default,
     ) as connection:
         explanation = connection.explain(
             text,
