@@ -13,6 +13,7 @@ from dpsql.cli.options import (
     LedgerFile,
     LedgerKey,
     MaxGroups,
+    NewLedger,
     PolicyFile,
     Source,
     Sql,
@@ -33,6 +34,7 @@ def explain(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -51,7 +53,15 @@ def explain(
     default = default_of(database, policy)
     needed(epsilon, target_error, text, dialect, default, server=is_address(database))
     with asked_of(
-        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        default=default,
     ) as connection:
         explanation = connection.explain(
             text,

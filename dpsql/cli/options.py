@@ -178,6 +178,13 @@ Reserve = Annotated[
         show_default=False,
     ),
 ]
+NewLedger = Annotated[
+    bool,
+    typer.Option(
+        "--new-ledger",
+        help="Begin the ledger where it is not there, though the policy was asked with another before: their answers add up.",
+    ),
+]
 Sql = Annotated[
     str, typer.Argument(help="The query, or - to read it from standard input.", show_default=False)
 ]
@@ -217,17 +224,19 @@ def opened(
     fresh: bool = False,
     reserve: Fraction | None = None,
     default: Fraction | None = None,
+    new_ledger: bool = False,
 ) -> Connection:
     """A connection to the database under its policy; `fresh` asks for new noise in every query, `reserve` is reserved.
 
-    `default` is the loss of a query that names none. A ledger that begins with it is announced on standard error.
+    `default` is the loss of a query that names none. A ledger that begins with it is announced on standard error; raises
+    ProgrammingError (`new_ledger`) where the policy has met another before, unless `new_ledger` says so.
     """
     import dpsql
-    from dpsql.ledger.open import MEMORY, is_url
+    from dpsql.cli import known_ledgers
 
     rules = policy_of(database, policy)
     book = ledger or str(rules.with_suffix(".ledger"))
-    begins = not (is_url(book) or book == MEMORY or Path(book).exists())
+    begins = known_ledgers.begins(rules, book, wanted=new_ledger)
     connection = dpsql.connect(
         None if is_policy(database) else str(database),
         policy=rules,
@@ -239,6 +248,7 @@ def opened(
         replay=not fresh,
         reserve=reserve,
     )
+    known_ledgers.remember(rules, book)
     if begins:
         print(f"a new ledger begins: {book}", file=sys.stderr)
     return connection
@@ -252,6 +262,7 @@ def asked_of(
     ledger_key: Path | None,
     *,
     anchor: Path | None = None,
+    new_ledger: bool = False,
     fresh: bool = False,
     reserve: Fraction | None = None,
     default: Fraction | None = None,
@@ -270,12 +281,20 @@ def asked_of(
             analyst,
             ledger_key,
             anchor=anchor,
+            new_ledger=new_ledger,
             fresh=fresh,
             reserve=reserve,
             default=default,
         )
     # Variables of the environment that name an owner's files are for databases.
-    ours = {"--policy": policy, "--analyst": analyst, "--anchor": anchor, "--reserve": reserve}
+    ours: dict[str, object] = {
+        "--policy": policy,
+        "--analyst": analyst,
+        "--anchor": anchor,
+        "--reserve": reserve,
+    }
+    if new_ledger:
+        ours["--new-ledger"] = True
     for name, given in ours.items():
         if given is not None:
             raise ProgrammingError(

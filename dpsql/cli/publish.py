@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import AnchorFile, LedgerKey, opened
+from dpsql.cli.options import AnchorFile, LedgerKey, NewLedger, opened
 from dpsql.errors import ProgrammingError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def publish(
     check: Check = False,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
 ) -> None:
     """Ask the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
 
@@ -61,7 +62,13 @@ def publish(
     book = ledger_for(ledger, check=check)
     with closing(
         opened(
-            database, policy, book, publication.analyst, ledger_key, anchor=None if book == MEMORY else anchor
+            database,
+            policy,
+            book,
+            publication.analyst,
+            ledger_key,
+            anchor=None if book == MEMORY else anchor,
+            new_ledger=new_ledger,
         )
     ) as connection:
         carry_out(connection, publication, output, check=check)

@@ -17,6 +17,7 @@ from dpsql.cli.options import (
     LedgerFile,
     LedgerKey,
     MaxGroups,
+    NewLedger,
     PolicyFile,
     Source,
     Sql,
@@ -42,6 +43,7 @@ def query(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -66,14 +68,24 @@ def query(
 
     text, form = text_of(sql), style_of(style, output)
     if (table := describe.asked(text)) is not None:
-        with asked_of(database, policy, ledger, analyst, ledger_key, anchor=anchor) as connection:
+        with asked_of(
+            database, policy, ledger, analyst, ledger_key, anchor=anchor, new_ledger=new_ledger
+        ) as connection:
             found = describe.described(table, connection.describe())
         list_rows(found, form, output)
         return
     default = default_of(database, policy)
     loss = needed(epsilon, target_error, text, dialect, default, server=is_address(database))
     with asked_of(
-        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, default=default
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        default=default,
     ) as connection:
         terms: QueryOptions = {
             "epsilon": epsilon,

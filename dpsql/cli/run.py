@@ -15,6 +15,7 @@ from dpsql.cli.options import (
     Epsilon,
     LedgerFile,
     LedgerKey,
+    NewLedger,
     PolicyFile,
     default_epsilon,
     opened,
@@ -41,6 +42,7 @@ def run(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     dialect: Dialect = "duckdb",
@@ -63,7 +65,15 @@ def run(
     publication = of_texts(", ".join(file.stem for file in queries), str(rules), named, loss, dialect)
     book = ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check)
     with closing(
-        opened(database, policy, book, analyst, ledger_key, anchor=None if book == MEMORY else anchor)
+        opened(
+            database,
+            policy,
+            book,
+            analyst,
+            ledger_key,
+            anchor=None if book == MEMORY else anchor,
+            new_ledger=new_ledger,
+        )
     ) as connection:
         carry_out(connection, publication, output, check=check)
 

@@ -21,6 +21,7 @@ from dpsql.cli.options import (
     LedgerFile,
     LedgerKey,
     MaxGroups,
+    NewLedger,
     PolicyFile,
     Reserve,
     Source,
@@ -82,6 +83,7 @@ def shell(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -114,7 +116,15 @@ def shell(
     target = target_of(epsilon, target_error, confidence)
     default = default_of(database, policy)
     with asked_of(
-        database, policy, ledger, analyst, ledger_key, anchor=anchor, fresh=fresh, reserve=reserve
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        reserve=reserve,
     ) as connection:
         loss = default if epsilon is None and target is None else epsilon
         view = View.of(sys.stdout)

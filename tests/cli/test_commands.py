@@ -255,6 +255,27 @@ def test_the_policy_s_default_epsilon(run: Run, study: Path, tmp_path: Path) -> 
     assert run("check", queries, "--policy", policy).code == 0
 
 
+def test_a_mistyped_ledger_is_not_begun(run: Run, study: Path) -> None:
+    """Where the policy was asked with a ledger before, another one begins with --new-ledger alone; so does one that was lost."""
+    assert run("query", study, COUNT, "-e", "1").code == 0
+    ledger, slip = study.with_suffix(".ledger"), study.with_suffix(".ledgr")
+    for command in ("query", "explain"):
+        ran = run(command, study, COUNT, "-e", "1", "-l", slip)
+        assert (ran.code, "error[new_ledger]" in ran.err, str(ledger) in ran.err) == (1, True, True)
+    assert "error[new_ledger]" in run("shell", study, "-l", slip, stdin=f"{COUNT};\n").err
+    assert not slip.exists()
+    ran = run("query", study, COUNT, "-e", "1", "-l", slip, "--new-ledger")
+    assert (ran.code, ran.err) == (0, f"a new ledger begins: {slip}\n")
+    assert run("query", study, COUNT, "-e", "1", "-l", slip).err == ""
+    marker = study.with_suffix(".ledgers").read_text(encoding="utf-8").splitlines()
+    assert marker[1:] == [str(ledger.resolve()), str(slip.resolve())]
+    ledger.unlink()
+    lost = run("query", study, COUNT, "-e", "1")
+    assert "is not there any more" in lost.err
+    assert not ledger.exists()
+    assert run("explain", study, COUNT, "-e", "1", "-l", ":memory:").code == 0
+
+
 def test_a_piped_shell(run: Run, study: Path) -> None:
     """Statements from a pipe are answered without prompt or banner; a refusal makes the exit code 1."""
     ran = run("shell", study, "-e", "1", stdin=f"{COUNT};\n\\budget\n")
