@@ -292,9 +292,8 @@ def asked_of(
         "--analyst": analyst,
         "--anchor": anchor,
         "--reserve": reserve,
+        "--new-ledger": new_ledger or None,
     }
-    if new_ledger:
-        ours["--new-ledger"] = True
     for name, given in ours.items():
         if given is not None:
             raise ProgrammingError(
