@@ -23,6 +23,7 @@ from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
 _MIN, _MAX = -(2**63), 2**63 - 1
+MOST_WILDCARDS = 16
 _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 """The spaces that TRIM takes away: Unicode's category Zs."""
 
@@ -145,6 +146,17 @@ def _constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
 def _part_of_text(call: Call) -> bool:
     """Whether a part begins within the text, or at its first character, and has a length."""
     return _constant(1, 1, 2**30)(call) and (len(call.arguments) < 3 or _constant(2, 0, 2**30)(call))
+
+
+def _known_text(call: Call) -> bool:
+    """Whether the second argument is a constant: else one long text in a row decides how long each comparison takes."""
+    return isinstance(call.arguments[1], Literal)
+
+
+def _pattern(call: Call) -> bool:
+    """Whether the pattern is a constant with few %, for each of which PostgreSQL may go one level deeper, and back."""
+    pattern = call.arguments[1]
+    return isinstance(pattern, Literal) and str(pattern.value).count("%") <= MOST_WILDCARDS
 
 
 def _texts(call: Call) -> bool:
@@ -308,8 +320,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "exp": Spelling(
             _held(
-                f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -745 THEN EXP(a) "
-                f"WHEN a < -745 THEN 0 END",
+                f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -708 THEN EXP(a) "
+                f"WHEN a < -708 THEN 0 END",
                 _real(0),
             ),
             _GUARDED,
@@ -326,9 +338,9 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", _DEFINED),
         "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", _DEFINED),
         "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", _DEFINED),
-        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED),
-        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED),
-        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED),
+        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED, only=_known_text),
+        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED, only=_known_text),
+        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED, only=_known_text),
         "substring_from": Spelling(
             "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=_part_of_text
         ),
@@ -348,7 +360,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             _BYTES,
             only=_texts,
         ),
-        "like": Spelling("({0} LIKE {1} ESCAPE '')", "without an escape every pattern is one"),
+        "like": Spelling(
+            "({0} LIKE {1} ESCAPE '')",
+            f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
+            only=_pattern,
+        ),
         # parts of dates
         **{
             name: _field(field)
