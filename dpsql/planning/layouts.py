@@ -8,6 +8,7 @@ from fractions import Fraction
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
+from dpsql.plan.expr import Call, Expr
 from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, expected_mean
 from dpsql.planning.joint import always_there, joint_vectors
 from dpsql.planning.statistics import (
@@ -91,15 +92,42 @@ def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[fro
     """The measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
     if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
         return
+    subtracted = _of_differences(analysis)
     found = [
         index
         for index, measure in enumerate(analysis.measures)
         if {(Moment.TOTAL, index), (Moment.COUNT, index)} <= wanted.keys()
         and measure.lattice is not None
+        and index not in subtracted
         and favours_apart(measure.lattice)
     ]
     if found:
         yield frozenset(found)
+
+
+def _of_differences(analysis: Analysis) -> frozenset[int]:
+    """The measures of a variance or covariance: products of measures, and their factors.
+
+    These are means of which one is subtracted from the other. What two clamps cut off of a total and of its count changes
+    their quotient by a part of itself, and the difference of two such quotients by many times that part of the difference.
+    A partition has one clamp, which leaves a unit's mean as it is.
+    """
+    places: dict[Expr, list[int]] = {}
+    for index, measure in enumerate(analysis.measures):
+        places.setdefault(_where_known(measure.expr), []).append(index)
+    found = set[int]()
+    for expr, indexes in places.items():
+        factors = expr.arguments if isinstance(expr, Call) and expr.function.name == "multiply" else ()
+        if factors and all(factor in places for factor in factors):
+            found.update(indexes, *(places[factor] for factor in factors))
+    return frozenset(found)
+
+
+def _where_known(expr: Expr) -> Expr:
+    """What a measure is where the other column of a pair is not NULL."""
+    if isinstance(expr, Call) and expr.function.name == "case" and len(expr.arguments) == 3:
+        return expr.arguments[-1]
+    return expr
 
 
 def _separate(

@@ -27,9 +27,10 @@ from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.planning.choose import needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.clamping import OCTAVES, Amount, Clamp, grid
-from dpsql.planning.layouts import favours_apart
+from dpsql.planning.layouts import favours_apart, layouts
 from dpsql.planning.learning_rule import FORMER, LEARNING
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
@@ -415,6 +416,27 @@ def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
 ) -> None:
     """Not where an offset is most of the values, and not of few whole numbers."""
     assert favours_apart(Lattice(0, *bounds)) is apart
+
+
+@pytest.mark.parametrize(
+    ("sql", "apart"),
+    [
+        ("SELECT AVG(y) FROM t", {"total of x0"}),
+        ("SELECT STDDEV(y) FROM t", set()),
+        ("SELECT COVAR_POP(y, z), AVG(y + z) FROM t", {"total of x3"}),
+    ],
+)
+def test_means_of_which_one_is_subtracted_from_another_are_not_measured_apart(
+    sql: str, apart: set[str]
+) -> None:
+    """What two clamps cut off moves a quotient by a part of itself, and a variance by many times that part."""
+    analysis = planned(sql).analysis
+    found = {
+        vector.name
+        for vectors in layouts(analysis, needed_statistics(analysis), apart=True)
+        for vector in vectors
+    }
+    assert {name for name in found if name.startswith("total")} == apart
 
 
 def test_two_clamps_on_one_total_are_refused() -> None:
