@@ -17,6 +17,7 @@ from dpsql.accounting.events import BoundedRange, Composed
 from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential
 from dpsql.request.loss import Amount, amount
 
@@ -160,6 +161,7 @@ class WeightedMajority:
             raise LossError("all rounds of the schedule are over", hint="plan more rounds before the first")
         law = Exponential(self.schedule.rate / LATTICE)
         found = law.choose([1] * self.experts, self._sums, self.entropy)
+        clear_cache()  # of what was computed from losses
         self.choices.append(found)
         return found
 

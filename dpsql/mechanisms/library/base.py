@@ -35,7 +35,7 @@ class LibraryMechanism(Protocol):
     """What the mechanism is called."""
 
     def sample(self, size: int = 1, *, entropy: Entropy = ...) -> NDArray[Any]:
-        """`size` independent draws, from the operating system's entropy unless another source is given."""
+        """`size` independent draws, from the operating system's entropy; another source is for tests."""
         ...
 
     @property
@@ -111,14 +111,15 @@ class NoiseMechanism(ABC):
         """The values with noise: one number, or as many as there are dimensions. Each call is a release of its own.
 
         DataError for another number of values, for one that is not finite or, where the mechanism is for integers only, for
-        one that is not a multiple of the step.
+        one that is not a multiple of the step. An error is seen, too: make sure that no unit's data can cause one.
         """
         single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
         if len(given) != self.dimensions:
             raise DataError(f"the mechanism is for {self.dimensions} values, not {len(given)}")
+        places = [self._place(value) for value in given]
         steps = self.law.draw(self.dimensions, entropy or SystemEntropy())
-        noisy = self._scaled([self._place(value) + noise for value, noise in zip(given, steps, strict=True)])
+        noisy = self._scaled([place + noise for place, noise in zip(places, steps, strict=True)])
         return noisy[0].item() if single else noisy
 
     @property
