@@ -191,6 +191,7 @@ def test_losses_are_clamped_and_none_ends_a_run() -> None:
         lambda: Schedule(10, Fraction(1), "swap"),  # type: ignore[arg-type]
         lambda: Schedule.published(10, 1, 1),
         lambda: Schedule.concentrated(10, 1, 2),
+        lambda: Schedule.published(10, "1e300", "1e-320"),
         lambda: WeightedMajority(0, Schedule(10, Fraction(1))),
     ],
 )

@@ -209,7 +209,7 @@ def test_questions_refuse_what_makes_none() -> None:
     ):
         with pytest.raises(LossError):
             Choice(**{"epsilon": 1, **wrong})  # type: ignore[arg-type]
-    for bounds in ((1, 1), (2, 1), (0, math.inf), (0, "x"), (0, math.nan), (None, 1)):
+    for bounds in ((1, 1), (2, 1), (0, math.inf), (0, "x"), (0, math.nan), (None, 1), (0, "1e999999999")):
         with pytest.raises(LossError):
             Number(bounds=bounds, epsilon=1)  # type: ignore[arg-type]
 

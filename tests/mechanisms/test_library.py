@@ -410,6 +410,8 @@ def test_releases_refuse_what_they_are_not_for() -> None:
         lambda: RandomizedResponse(epsilon=1, choices=1),
         lambda: RandomizedResponse.of_truth(1),
         lambda: UnaryEncoding(epsilon=1, choices=1),
+        lambda: UnaryEncoding(epsilon=1e-20),
+        lambda: RandomizedResponse(epsilon=1e-20),
         lambda: ExponentialMechanism(scores=[], epsilon=1),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
@@ -167,6 +168,22 @@ def put(record: object, **values: object) -> None:
     """Sets fields of a frozen record while it is made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
+
+
+def exact_number(value: Any) -> Fraction:
+    """A finite number of either sign, exactly as it is written; DataError for what is none.
+
+    >>> exact_number("-0.1"), exact_number(0)
+    (Fraction(-1, 10), Fraction(0, 1))
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    try:
+        exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
+        if exact == 0:
+            return Fraction(0)
+        return amount(exact) if exact > 0 else -amount(-exact)
+    except (ArithmeticError, LossError):
+        raise DataError("a finite number is wanted here") from None
 
 
 def dimensions_within(dimensions: int, most: int = MOST_DIMENSIONS) -> int:

@@ -6,10 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.geometric import Geometric
-from dpsql.mechanisms.library.base import FINENESS, put, spacing_of, steps_moved
+from dpsql.mechanisms.library.base import FINENESS, exact_number, put, spacing_of, steps_moved
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 from dpsql.request.loss import Amount, amount
@@ -133,7 +132,7 @@ class SelectionMechanism(ABC):
             raise LossError(f"a selection has 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}")
         put(
             self,
-            scores=tuple(_score(score) for score in self.scores),
+            scores=tuple(exact_number(score) for score in self.scores),
             epsilon=amount(self.epsilon),
             sensitivity=amount(self.sensitivity, "sensitivity"),
         )
@@ -320,15 +319,3 @@ def _gauss() -> tuple[Floats, Floats]:
     """Points and weights of Gauss and Legendre."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return nodes, weights
-
-
-def _score(score: Any) -> Fraction:
-    """A score as an exact number, of either sign."""
-    plain = score.item() if isinstance(score, np.generic) else score
-    try:
-        exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
-        if exact == 0:
-            return Fraction(0)
-        return amount(exact) if exact > 0 else -amount(-exact)
-    except (ArithmeticError, LossError):
-        raise DataError("a score is a finite number") from None
