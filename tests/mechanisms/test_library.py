@@ -376,6 +376,16 @@ def test_releases_are_the_rounded_value_and_noise_on_the_lattice() -> None:
     assert CubeMechanism(epsilon=1, dimensions=4).release(np.zeros(4)).shape == (4,)
 
 
+def test_intervals_hold_what_rounding_adds() -> None:
+    """With hardly any noise the error is that of rounding, and within the interval; integers have none."""
+    coarse = LaplaceMechanism(epsilon=1000, step=1)
+    low, high = coarse.interval(0.95)
+    for value in (0.4, 0.5, -0.3, 7.49):
+        assert low <= coarse.release(value) - value <= high
+    assert (low, high) == (-0.5, 0.5)
+    assert GeometricMechanism(epsilon=1000).interval(0.95) == (0, 0)
+
+
 def test_releases_refuse_what_they_are_not_for() -> None:
     """NaN, infinities, text, fractions where integers are wanted, and vectors of another length; nothing is drawn."""
     for value in (math.nan, math.inf, "many", None, [1, 2], object()):

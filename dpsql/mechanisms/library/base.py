@@ -129,11 +129,12 @@ class NoiseMechanism(ABC):
         return self.law.variance_float() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """The narrowest ends, in whole steps, between which one coordinate's noise lies with that probability.
+        """Ends between which one coordinate's error lies with that probability: the noise, and half a step of rounding.
 
-        DataError unless 0 < confidence < 1.
+        The noise's ends are the narrowest in whole steps. DataError unless 0 < confidence < 1.
         """
-        reach = float(self.law.half_width(confidence) * self.spacing)
+        rounding = Fraction(1, 2) if self.rounds else Fraction(0)
+        reach = float((self.law.half_width(confidence) + rounding) * self.spacing)
         return -reach, reach
 
     def describe(self) -> str:
