@@ -247,6 +247,7 @@ def test_rounding_moves_no_vector_further_than_is_counted(step: Fraction) -> Non
     assert attained > 5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "noise",
     [
@@ -339,6 +340,7 @@ def test_profiles_of_vectors_are_upper_bounds(kind: str) -> None:
             assert delta <= float(noise.profile().delta(Decimal(str(e))).high) + 1e-3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mechanism", EVERY, ids=repr)
 def test_accountants_charge_what_the_profile_keeps(mechanism: LibraryMechanism) -> None:
     """Each accountant's ε for the event of one release, at some δ, is one that the profile keeps."""
@@ -466,6 +468,7 @@ def test_permute_and_flip_is_its_definition_and_noisy_max_with_exponential_noise
     assert chi_squared(np.bincount(noise.argmax(axis=1), minlength=4), exact) > FALSE_ALARM
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [ExponentialMechanism, PermuteAndFlipMechanism, ReportNoisyMax])
 @pytest.mark.parametrize("monotone", [False, True])
 def test_selections_keep_their_loss_and_attain_it(kind: type[SelectionMechanism], monotone: bool) -> None:
@@ -529,6 +532,7 @@ def test_scores_are_finite_numbers() -> None:
 # ---------------------------------------------------------------------------------------- local answers
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mechanism", LOCAL, ids=repr)
 def test_answers_follow_their_law_and_estimate_without_bias(mechanism: LocalMechanism) -> None:
     """χ² of which choices are supported, by each truth; the estimate's mean is the truth, its variance as stated."""
