@@ -1,4 +1,4 @@
-"""Makes docs/reference/mechanisms.md and its pictures: each mechanism of the library with its law beside 4,000 samples.
+"""Makes docs/reference/mechanisms.md and its pictures: each mechanism of the library with its law beside 2,000 samples.
 
 `python docs/generate.py` writes them. Samples come from a fixed stream, so that pictures are the same each time: it is no source
 of noise, and nothing of dpsql knows it.
@@ -39,7 +39,7 @@ from dpsql.mechanisms import (
 PAGE = Path(__file__).parent / "reference" / "mechanisms.md"
 PICTURES = PAGE.parent / "laws"
 _WIDTH, _HEIGHT, _BASE = 480.0, 180.0, 150.0
-_DRAWS = 4_000
+_DRAWS = 2_000
 _CELLS = 60
 _SECTION = re.compile(r"\n\s*(Claim|Why|Source): ")
 
@@ -288,7 +288,7 @@ covers what rounding adds to the sensitivity. So no bit of a float leaks (Mirono
 continuous law. The Wishart mechanism alone is drawn in floats; it is for study, and has no `release`. A sensitivity is that of
 the query in real numbers: a query that is itself computed in floats may move further.
 
-Grey: 4,000 samples. Blue: the law, of one coordinate of a vector. Of answers, how often each choice is supported."""
+Grey: 2,000 samples. Blue: the law, of one coordinate of a vector. Of answers, how often each choice is supported."""
 
 _FOR: dict[type[Any], str] = {
     RandomizedResponse: "a question with k answers, asked of each person",

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from dpsql.accounting.accountants import accountant_named
 from dpsql.accounting.accountants.base import largest
 from dpsql.accounting.events import BoundedRange, Composed
+from dpsql.accounting.numerics.rigorous import ln_down
 from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential
 from dpsql.request.loss import Amount, amount
 
@@ -27,6 +29,7 @@ LATTICE = 1 << 20
 """Losses between 0 and 1 are rounded to multiples of its inverse."""
 MOST_ROUNDS = 10**7
 _GRID = 1 << 24
+_BITS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Schedule:
         asked, slack = amount(epsilon), amount(delta, "delta")
         limit = _limit(asked, slack)
         _rounds(rounds)
-        found = cls(rounds, _down(float(asked) / math.sqrt(32 * rounds * math.log(1 / float(slack)))))
+        found = cls(rounds, _root_down(asked * asked / (32 * rounds * -ln_down(slack))))
         if found.rho > limit:
             raise LossError(
                 "the published rate is not proved for so large an epsilon",
@@ -160,6 +163,7 @@ class WeightedMajority:
             raise LossError("all rounds of the schedule are over", hint="plan more rounds before the first")
         law = Exponential(self.schedule.rate / LATTICE)
         found = law.choose([1] * self.experts, self._sums, self.entropy)
+        clear_cache()  # of what was computed from losses
         self.choices.append(found)
         return found
 
@@ -213,9 +217,9 @@ def _rounds(rounds: int) -> None:
         raise LossError(f"a schedule has 1 to {MOST_ROUNDS:,} rounds, not {rounds!r}")
 
 
-def _down(rate: float) -> Fraction:
-    """A rational barely below."""
-    return Fraction(math.floor(rate * (1 - 1e-12) * (1 << 60)), 1 << 60)
+def _root_down(square: Fraction) -> Fraction:
+    """A rational barely below the square root."""
+    return Fraction(math.isqrt(math.floor(square * (1 << 2 * _BITS))), 1 << _BITS)
 
 
 def _steps(loss: Any) -> int:

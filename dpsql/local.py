@@ -27,6 +27,7 @@ from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.library import LocalMechanism, RandomizedResponse, UnaryEncoding
+from dpsql.mechanisms.library.base import exact_number
 from dpsql.mechanisms.sampler import below
 from dpsql.request.loss import Amount, amount
 
@@ -90,8 +91,8 @@ class Number:
         object.__setattr__(self, "epsilon", amount(self.epsilon))
         object.__setattr__(self, "mechanism", RandomizedResponse(epsilon=self.epsilon))
         try:
-            low, high = (Fraction(str(bound)) for bound in self.bounds)
-        except (TypeError, ValueError):
+            low, high = map(exact_number, self.bounds)
+        except (TypeError, ValueError, DataError):
             raise LossError("bounds are two finite numbers") from None
         if low >= high:
             raise LossError("the lower bound is below the upper one")

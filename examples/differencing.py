@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
 
     def onto(axes: Sequence[Any]) -> None:
-        found = guesses(15, 1)
+        found = guesses(10, 1)
         axes[0].hist(
             [guess / 1e6 for guess in found], bins=10, color="tab:gray", label="from two private totals"
         )

@@ -29,13 +29,14 @@ def share(question: Choice | Number, value: object, report: int, draws: int) -> 
     return sum(randomize(value, question, entropy=source).report == report for _ in range(draws)) / draws
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("value", "chance"), [(0, 0.0), (25, 0.25), (100, 1.0), (-7, 0.0), (1e9, 1.0), (Fraction(1, 3), 1 / 300)]
 )
 def test_a_number_is_rounded_at_random_then_randomised(value: object, chance: float) -> None:
     """The report is 1 with the chance q + (p-q)·y, which lies between q and p = e^ε·q for every value."""
     p, q = COST.mechanism.p, COST.mechanism.q
-    expected, draws = q + (p - q) * chance, 1_500
+    expected, draws = q + (p - q) * chance, 1_000
     count = round(share(COST, value, 1, draws) * draws)
     chi = (count - draws * expected) ** 2 / (draws * expected * (1 - expected))
     assert chdtrc(1, chi) > FALSE_ALARM
@@ -43,6 +44,7 @@ def test_a_number_is_rounded_at_random_then_randomised(value: object, chance: fl
     assert 1 - q == pytest.approx(p)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "value",
     [
@@ -80,26 +82,27 @@ def test_a_value_that_is_not_listed_is_any_of_them() -> None:
 
 
 def test_an_answer_to_a_choice_keeps_its_epsilon() -> None:
-    """By 4,000 answers of each truth: each report is at most e^ε times as likely by one truth as by another."""
+    """By 1,500 answers of each truth: each report is at most e^ε times as likely by one truth as by another."""
     source = SeededEntropy(2)
     shares = {
-        value: Counter(randomize(value, PLAN, entropy=source).report for _ in range(4_000))
+        value: Counter(randomize(value, PLAN, entropy=source).report for _ in range(1_500))
         for value in PLAN.values
     }
     for one, other in itertools.permutations(PLAN.values, 2):
         for report in range(3):
-            assert shares[one][report] <= math.e * shares[other][report] * 1.25
+            assert shares[one][report] <= math.e * shares[other][report] * 1.5
     assert PLAN.event() == Pure(Fraction(1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "question", [PLAN, MANY, Choice(values=("no", "yes"), epsilon=3)], ids=["response", "unary", "strong"]
 )
 def test_frequencies_are_estimated_and_their_intervals_hold(question: Choice) -> None:
-    """In 40 surveys of 150 people the estimates average to the truth, and 95% intervals hold it as often as they say."""
+    """In 20 surveys of 150 people the estimates average to the truth, and 95% intervals hold it as often as they say."""
     truth = [question.values[person * person % 7 % len(question.values)] for person in range(150)]
     exact = {value: truth.count(value) / 150 for value in question.values}
-    held, surveys, off = 0, 40, dict.fromkeys(question.values, 0.0)
+    held, surveys, off = 0, 20, dict.fromkeys(question.values, 0.0)
     for survey in range(surveys):
         source = SeededEntropy(survey)
         found = estimate([randomize(value, question, entropy=source) for value in truth])
@@ -132,18 +135,19 @@ def test_the_interval_of_a_few_answers_is_wide_and_true() -> None:
 
 
 def test_means_are_estimated_and_their_intervals_hold() -> None:
-    """In 60 surveys of 100 people, with values beyond the bounds, the interval holds the mean of the clamped values."""
+    """In 30 surveys of 100 people, with values beyond the bounds, the interval holds the mean of the clamped values."""
     values = [float(x) for x in np.linspace(-30, 160, 100)]
     exact = float(np.clip(values, 0, 100).mean())
     found = []
-    for survey in range(60):
+    for survey in range(30):
         source = SeededEntropy(survey)
         found.append(estimate([randomize(value, COST, entropy=source) for value in values])["mean"])
-    assert sum(low <= exact <= high for _, low, high in found) / 60 >= least_share(60, 0.95)
-    assert np.mean([middle for middle, _, _ in found]) == pytest.approx(exact, abs=8)
+    assert sum(low <= exact <= high for _, low, high in found) / 30 >= least_share(30, 0.95)
+    assert np.mean([middle for middle, _, _ in found]) == pytest.approx(exact, abs=11)
     assert all(0 <= low <= high <= 100 for _, low, high in found)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "second", [Choice(values=("no", "yes"), epsilon=2), Choice(values=range(5), epsilon=2, method="unary")]
 )
@@ -209,7 +213,7 @@ def test_questions_refuse_what_makes_none() -> None:
     ):
         with pytest.raises(LossError):
             Choice(**{"epsilon": 1, **wrong})  # type: ignore[arg-type]
-    for bounds in ((1, 1), (2, 1), (0, math.inf), (0, "x"), (0, math.nan), (None, 1)):
+    for bounds in ((1, 1), (2, 1), (0, math.inf), (0, "x"), (0, math.nan), (None, 1), (0, "1e999999999")):
         with pytest.raises(LossError):
             Number(bounds=bounds, epsilon=1)  # type: ignore[arg-type]
 
@@ -223,9 +227,9 @@ def test_answers_that_are_drawn_anew_each_day_reveal_the_truth() -> None:
         return max(question.values, key=lambda value: estimate(days)[value].value)
 
     careless = careful = 0
-    for person in range(30):
+    for person in range(20):
         truth = question.values[person % 2]
         careless += guess([randomize(truth, question, entropy=source) for _ in range(150)]) == truth
         careful += guess([randomize(truth, question, entropy=source)] * 150) == truth
-    assert careless >= 29
-    assert careful < 29
+    assert careless >= 19
+    assert careful < 19

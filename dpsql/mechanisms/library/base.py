@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
@@ -35,7 +36,7 @@ class LibraryMechanism(Protocol):
     """What the mechanism is called."""
 
     def sample(self, size: int = 1, *, entropy: Entropy = ...) -> NDArray[Any]:
-        """`size` independent draws, from the operating system's entropy unless another source is given."""
+        """`size` independent draws, from the operating system's entropy; another source is for tests."""
         ...
 
     @property
@@ -111,14 +112,15 @@ class NoiseMechanism(ABC):
         """The values with noise: one number, or as many as there are dimensions. Each call is a release of its own.
 
         DataError for another number of values, for one that is not finite or, where the mechanism is for integers only, for
-        one that is not a multiple of the step.
+        one that is not a multiple of the step. An error is seen, too: make sure that no unit's data can cause one.
         """
         single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
         if len(given) != self.dimensions:
             raise DataError(f"the mechanism is for {self.dimensions} values, not {len(given)}")
+        places = [self._place(value) for value in given]
         steps = self.law.draw(self.dimensions, entropy or SystemEntropy())
-        noisy = self._scaled([self._place(value) + noise for value, noise in zip(given, steps, strict=True)])
+        noisy = self._scaled([place + noise for place, noise in zip(places, steps, strict=True)])
         return noisy[0].item() if single else noisy
 
     @property
@@ -127,11 +129,12 @@ class NoiseMechanism(ABC):
         return self.law.variance_float() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """The narrowest ends, in whole steps, between which one coordinate's noise lies with that probability.
+        """Ends between which one coordinate's error lies with that probability: the noise, and half a step of rounding.
 
-        DataError unless 0 < confidence < 1.
+        The noise's ends are the narrowest in whole steps. DataError unless 0 < confidence < 1.
         """
-        reach = float(self.law.half_width(confidence) * self.spacing)
+        rounding = Fraction(1, 2) if self.rounds else Fraction(0)
+        reach = float((self.law.half_width(confidence) + rounding) * self.spacing)
         return -reach, reach
 
     def describe(self) -> str:
@@ -166,6 +169,22 @@ def put(record: object, **values: object) -> None:
     """Sets fields of a frozen record while it is made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
+
+
+def exact_number(value: Any) -> Fraction:
+    """A finite number of either sign, exactly as it is written; DataError for what is none.
+
+    >>> exact_number("-0.1"), exact_number(0)
+    (Fraction(-1, 10), Fraction(0, 1))
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    try:
+        exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
+        if exact == 0:
+            return Fraction(0)
+        return amount(exact) if exact > 0 else -amount(-exact)
+    except (ArithmeticError, LossError):
+        raise DataError("a finite number is wanted here") from None
 
 
 def dimensions_within(dimensions: int, most: int = MOST_DIMENSIONS) -> int:

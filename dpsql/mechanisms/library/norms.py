@@ -24,6 +24,7 @@ from dpsql.mechanisms.library.base import (
     squared_steps_moved,
     steps_moved,
 )
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.sampler import ball
 from dpsql.request.loss import Amount, amount
 
@@ -115,10 +116,10 @@ class Ball(Mechanism):
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """Coordinates of independent vectors, one vector after the other."""
-        drawn: list[int] = (
-            ball(self.scale, self.dimensions, size // self.dimensions, entropy).ravel().tolist()
-        )
-        return drawn
+        drawn = ball(self.scale, self.dimensions, size // self.dimensions, entropy)
+        clear_cache()  # of the coins of these draws
+        flat: list[int] = drawn.ravel().tolist()
+        return flat
 
     def variance_float(self) -> float:
         """(d+1)·scale², the continuous law's: that of a coordinate of a gamma radius in a uniform direction."""

@@ -21,6 +21,8 @@ from dpsql.mechanisms.sampler import below, lies
 from dpsql.request.loss import Amount, amount
 
 MOST_CHOICES = 1 << 16
+_LEAST = Fraction(1, 10**6)
+"""Below, p and q are as good as equal in floats."""
 
 
 class LocalMechanism(ABC):
@@ -93,6 +95,12 @@ class LocalMechanism(ABC):
             (low, low) if 1 - self.q >= confidence else (high, high) if self.q >= confidence else (low, high)
         )
 
+    def _check(self) -> None:
+        if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
+            raise LossError(f"a question has 2 to {MOST_CHOICES:,} choices, not {self.choices!r}")
+        if self.loss < _LEAST:
+            raise LossError(f"an answer with a loss below {float(_LEAST):g} says nothing")
+
     def _check_truth(self, truth: int) -> None:
         if not 0 <= truth < self.choices:
             raise DataError(f"the choices are numbered from 0 to {self.choices - 1}")
@@ -125,14 +133,13 @@ class RandomizedResponse(LocalMechanism):
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.odds is None):
             raise LossError("randomised response has either an epsilon or odds", hint="epsilon=1")
-        if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
-            raise LossError(f"a question has 2 to {MOST_CHOICES} choices, not {self.choices!r}")
         if self.epsilon is not None:
             put(self, epsilon=amount(self.epsilon))
         elif self.odds is not None:
             put(self, odds=amount(self.odds, "odds"))
             if amount(self.odds) <= 1:
                 raise LossError("the truth must be more likely than any other answer: odds above 1")
+        self._check()
 
     @classmethod
     def fair_coins(cls) -> RandomizedResponse:
@@ -185,8 +192,9 @@ class RandomizedResponse(LocalMechanism):
             lying = lies(self.loss, self.choices, size, source)
         else:
             above, unit = amount(self.odds).as_integer_ratio()
-            all_alike = [above + unit * (self.choices - 1)] * size
-            lying = np.array(below(np.array(all_alike, object), source) >= above, np.bool_)
+            # A number below the sum of both weights: it lies where it is not below that of the truth.
+            bounds = np.array([above + unit * (self.choices - 1)] * size, object)
+            lying = np.array(below(bounds, source) >= above, np.bool_)
         others = np.array(below(np.full(size, self.choices - 1, np.int64), source), np.int64)
         return np.where(lying, others + (others >= truth), truth)
 
@@ -222,8 +230,7 @@ class UnaryEncoding(LocalMechanism):
 
     def __post_init__(self) -> None:
         put(self, epsilon=amount(self.epsilon))
-        if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
-            raise LossError(f"a question has 2 to {MOST_CHOICES} choices, not {self.choices!r}")
+        self._check()
 
     @property
     def loss(self) -> Fraction:

@@ -6,10 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,14 @@ from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.geometric import Geometric
-from dpsql.mechanisms.library.base import put
+from dpsql.mechanisms.library.base import FINENESS, exact_number, put, spacing_of, steps_moved
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 from dpsql.request.loss import Amount, amount
 
 MOST_CANDIDATES = 10_000
-_FINE = 64
+_FINE = 1024
+"""Steps in one scale of the noise of report-noisy-max."""
 _NODES = 200
 """Of the integral of a polynomial, which it is exact for up to 400 candidates, and smooth beyond."""
 
@@ -66,11 +67,13 @@ class SelectionMechanism(ABC):
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.int64]:
         """The indices of `size` independent selections. Each is a release of its own."""
         source = entropy or SystemEntropy()
-        return np.array([self._select(source) for _ in range(size)], np.int64)
+        found = np.array([self._select(source) for _ in range(size)], np.int64)
+        clear_cache()  # of what was computed from scores
+        return found
 
     def release(self, *, entropy: Entropy | None = None) -> int:
         """The index of the selected candidate."""
-        return self._select(entropy or SystemEntropy())
+        return int(self.sample(1, entropy=entropy)[0])
 
     @property
     def variance(self) -> float:
@@ -129,7 +132,7 @@ class SelectionMechanism(ABC):
             raise LossError(f"a selection has 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}")
         put(
             self,
-            scores=tuple(_score(score) for score in self.scores),
+            scores=tuple(exact_number(score) for score in self.scores),
             epsilon=amount(self.epsilon),
             sensitivity=amount(self.sensitivity, "sensitivity"),
         )
@@ -235,18 +238,18 @@ class PermuteAndFlipMechanism(SelectionMechanism):
 class ReportNoisyMax(SelectionMechanism):
     """The candidate whose score with two-sided geometric noise of scale 2Δ/ε, or Δ/ε where monotone, is the highest.
 
-    Of equal noisy scores the first is taken. `step` is the lattice of the noise, by default fine: a scale/64 or finer that
-    divides all scores.
+    Scores are rounded to a lattice of steps that Δ and ε alone decide, a scale/1024 or finer; of equal noisy scores the first wins.
 
     Claim: ε-DP.
-    Why: given the others' noise, candidate i wins if its noise reaches a threshold, which a unit moves by at most 2Δ (its own
-    score by Δ, the others' by Δ), or by Δ where all move in one direction; and P(noise >= t) falls by at most e^(move/scale).
-    Noisy scores must not be shown: only the index is released.
+    Why: given the others' noise, candidate i wins if its noise reaches a threshold, which a unit moves by at most 2·⌈Δ/step⌉ steps
+    (its own score by half of that, the others' by the other half), or by ⌈Δ/step⌉ where all move in one direction, which rounding
+    keeps; and P(noise >= t) falls by at most e^(move/scale). The lattice must not follow the scores: two neighbours' noise would
+    have two laws. Noisy scores must not be shown: only the index is released.
     Source: Dwork, Roth 2014, Claim 3.9.
 
     >>> noisy = ReportNoisyMax(scores=[3, 0], epsilon=1)
     >>> [round(float(chance), 2) for chance in noisy.probabilities()]
-    [0.81, 0.19]
+    [0.8, 0.2]
     """
 
     name: ClassVar[str] = "report-noisy-max"
@@ -262,9 +265,12 @@ class ReportNoisyMax(SelectionMechanism):
     @property
     def _noise(self) -> tuple[list[int], Geometric]:
         """The scores in steps of the lattice below the highest, and the law of the noise in these steps."""
-        penalties, unit = self._penalties
-        finer = max(1, math.ceil(_FINE * self._rate * unit))
-        return [finer * penalty for penalty in penalties], Geometric(1 / (self._rate * unit / finer))
+        finest = 1 / self._rate / _FINE
+        step = spacing_of(None, finest * FINENESS)
+        moved = steps_moved(amount(self.sensitivity), step) * (1 if self.monotone else 2)
+        places = [math.floor(score / step + Fraction(1, 2)) for score in self._exact]
+        best = max(places)
+        return [best - place for place in places], Geometric.calibrate(Fraction(moved), amount(self.epsilon))
 
     def probabilities(self) -> Floats:
         """The chance of each candidate, summed over the noise of the winner."""
@@ -313,15 +319,3 @@ def _gauss() -> tuple[Floats, Floats]:
     """Points and weights of Gauss and Legendre."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return nodes, weights
-
-
-def _score(score: Any) -> Fraction:
-    """A score as an exact number, of either sign."""
-    plain = score.item() if isinstance(score, np.generic) else score
-    try:
-        exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
-        if exact == 0:
-            return Fraction(0)
-        return amount(exact) if exact > 0 else -amount(-exact)
-    except (ArithmeticError, LossError):
-        raise DataError("a score is a finite number") from None

@@ -21,7 +21,9 @@ from dpsql.mechanisms.library.base import dimensions_within, put
 from dpsql.request.loss import Amount, amount
 
 _BLUR = 1e-12
-"""What floats may lose of a chance, and more."""
+"""What floats may lose of a chance, as a share of it, and more."""
+_FAR = 700.0
+"""Beyond, e^ε is no float; δ there is at most what it is here."""
 _MOST = 64
 
 
@@ -59,17 +61,21 @@ class WishartProfile:
         """The exact δ, but for the rounding of floats."""
         from scipy.special import gammainc, gammaincc
 
-        e, s, half = float(epsilon), self.shift, self.degrees / 2
-        power = half - 1
-        # Without the unit and more likely than with it: c below `first`; with it: c above `last`.
+        e, s, half = min(float(epsilon), _FAR), self.shift, self.degrees / 2
+        power, factor = half - 1, math.exp(e)
+        # Without the row and more likely than with it: c below `first`; with it: c above `last`.
         first = s if power == 0 else _crossing(s, (e + s / 2) / power)
-        value = float(gammainc(half, first / 2) - math.exp(e) * gammainc(half, (first - s) / 2))
+        here, there = float(gammainc(half, first / 2)), float(gammainc(half, (first - s) / 2))
+        value, size = here - factor * there, here + factor * there
         if e < s / 2:
             last = s if power == 0 else _crossing(s, (s / 2 - e) / power)
-            other = gammaincc(half, (last - s) / 2) - math.exp(e) * gammaincc(half, last / 2)
-            value = max(value, float(other))
-        blur = _BLUR * (1 + math.exp(min(e, 50)))
-        return Bounds(Decimal(max(value - blur, 0.0)), Decimal(min(value + blur, 1.0)))
+            here, there = float(gammaincc(half, (last - s) / 2)), float(gammaincc(half, last / 2))
+            value, size = max(value, here - factor * there), size + here + factor * there
+        floor = float(gammainc(half, s / 2)) * (
+            1 - _BLUR
+        )  # what is impossible on the neighbour counts at any ε
+        low = value - _BLUR * size if e < _FAR else floor
+        return Bounds(Decimal(max(low, floor)), Decimal(min(value + _BLUR * size, 1.0)))
 
 
 def _crossing(shift: float, exponent: float) -> float:
