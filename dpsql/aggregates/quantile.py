@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import floor
 
 from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
-from dpsql.plan.interval import Interval, timestamp_at
+from dpsql.plan.interval import Interval, time_at, timestamp_at
 from dpsql.plan.types import Type, Value
 
 
@@ -16,12 +16,14 @@ def _value(estimates: Estimates, interval: Interval | None, kind: Type) -> Value
     found = min(high, max(low, estimates[Moment.RANKED]))
     if kind is Type.DATE:
         return dt.date.fromordinal(floor(found))
+    if kind is Type.TIME:
+        return time_at(found)
     return timestamp_at(found) if kind is Type.TIMESTAMP else number(found, kind)
 
 
 def _ranked(name: str, signature: str, *, between: bool, rank: Fraction | None = None) -> Aggregate:
     def result(argument: Type | None) -> Type | None:
-        if argument is None or not (argument.numeric or argument.temporal):
+        if argument is None or not (argument.numeric or argument.temporal or argument is Type.TIME):
             return None
         # As in DuckDB, what lies between whole numbers is none.
         return Type.DOUBLE if between and argument.numeric else argument

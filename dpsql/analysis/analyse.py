@@ -18,7 +18,7 @@ from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, t
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
-from dpsql.plan.interval import Interval, position
+from dpsql.plan.interval import DAY, Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
 from dpsql.plan.tags import later
@@ -137,7 +137,7 @@ def _domains(
 def _measure(
     expr: Expr, relation: Relation, known: Known, facts: PublicFacts, moments: set[Moment]
 ) -> Measurand:
-    around = interval(expr, known)
+    around = DAY if expr.type is Type.TIME and Moment.RANKED in moments else interval(expr, known)
     distinct, summed = Moment.DISTINCT in moments, Moment.DISTINCT_TOTAL in moments
     rows = bool(moments - {Moment.DISTINCT, Moment.DISTINCT_TOTAL, Moment.RANKED})
     added, ranked = summed or Moment.TOTAL in moments, Moment.RANKED in moments

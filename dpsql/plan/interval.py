@@ -188,6 +188,15 @@ def timestamp_at(microseconds: Fraction) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=math.floor(microseconds))
 
 
+def time_at(microseconds: Fraction) -> dt.time:
+    """The time of day at a position within `DAY`, rounded down to its microsecond."""
+    return (_EPOCH + dt.timedelta(microseconds=math.floor(microseconds))).time()
+
+
+DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
+"""Where times of day lie, in microseconds after midnight."""
+
+
 def _plus(a: End, b: End) -> End:
     return None if a is None or b is None else a + b
 

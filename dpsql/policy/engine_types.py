@@ -98,7 +98,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         ("time", "time without time zone", "time_ns"),
         r"TIME(_NS)?",
         "as a time of day, to the microsecond; 24:00:00 is NULL",
-        "group, compare, count; HOUR, MINUTE, SECOND",
+        "group, compare, count, quantiles; HOUR, MINUTE, SECOND",
         sized=("time",),
     ),
     PolicyType("uuid", ("uuid", "guid"), r"UUID", "as it is", "group, compare, count"),

@@ -282,6 +282,10 @@ class Grammar:
             self.rng.choice((INT, INT, REAL, TEXT, DATE, BOOL)) for _ in range(self.rng.randint(1, 3))
         ]
         items, cols = self._outputs(scope, kinds)
+        if self.chance(0.12):
+            number = self.rng.choice(("", " + 1", " * 2"))
+            items += f", UNNEST([{self.rng.choice(('0, 3', '1, 1, NULL', '2'))}]){number} AS c{len(cols)}"
+            cols = [*cols, Col("", INT, f"c{len(cols)}")]
         text = (
             f"SELECT {'DISTINCT ' * distinct}{unit} AS pid, {items} FROM {joined}{self.where(scope, where)}"
         )
@@ -290,7 +294,13 @@ class Grammar:
     def _set(self) -> tuple[str, list[Col]]:
         kinds = [self.rng.choice((INT, TEXT, DATE, REAL)) for _ in range(self.rng.randint(1, 2))]
         left, cols = self._projection(kinds=kinds)
-        right, _ = self._projection(kinds=kinds)
+        right, others = self._projection(kinds=kinds)
+        if len(others) != len(cols):  # UNNEST is on one side alone
+            left, right = (
+                f"SELECT * EXCLUDE (c{len(kinds)}) FROM ({side})" if len(own) > len(kinds) + 1 else side
+                for side, own in ((left, cols), (right, others))
+            )
+            cols = cols[: len(kinds) + 1]
         joined = self.rng.choice(("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT"))
         return f"{left} {joined} {right}", cols
 
@@ -571,6 +581,10 @@ class Grammar:
                 " AND COUNT(*) > 2",
                 f" AND COALESCE(SUM({number}), 0) > 3",
                 f" AND AVG({number}) < 4.01",
+                " AND COUNT(*) IN (SELECT lvl FROM steps)",
+                " AND (COUNT(*) <> ALL (SELECT lvl FROM steps WHERE lvl > 1) OR k0 IS NULL)",
+                f" AND COUNT(*) NOT IN (SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM {rows} GROUP BY {group}))",
+                " AND EXISTS (SELECT 1 FROM steps WHERE lvl = 3)",
             )
         )
         base = f"SELECT {self._keyed(keys)}, COUNT(*) AS n0, COALESCE(SUM({number}), 0) AS s0, {self._aggregates(scope)} FROM {rows}"
@@ -589,10 +603,17 @@ class Grammar:
         if roll < 0.6:
             return f"SELECT *, {window} AS w FROM ({groups}) q", False
         if roll < 0.7:
-            return (
-                f"SELECT * FROM ({groups}) q QUALIFY ROW_NUMBER() OVER (ORDER BY n0 DESC, {order}) <= 2",
-                False,
+            chosen = self.rng.choice(
+                (
+                    "<= 2",
+                    "IN (SELECT lvl FROM steps)",
+                    "<= ALL (SELECT UNNEST([2, 3]))",
+                    "= ANY (VALUES (1), (3))",
+                )
             )
+            place = f"ROW_NUMBER() OVER (ORDER BY n0 DESC, {order})"
+            items = ", ".join([*names, "n0", "s0"])
+            return f"SELECT {items} FROM ({groups}) q QUALIFY {place} {chosen}", False
         if roll < 0.8:
             return (
                 f"SELECT COUNT(*) AS groups, SUM(n0) AS s1, MAX(s0) AS m1, AVG(n0) AS v1 FROM ({groups}) q",

@@ -6,6 +6,22 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "times-of-day-to-the-second",
+        "dpsql.sql.emit.quantile_windows:_point",
+        "_clamped('EPOCH_US(x)', lattice, time_at)",
+        "_clamped('EPOCH_US(x) // 1000000 * 1000000', lattice, time_at)",
+        "times of day lose their fractions of a second",
+        "tests/planning/test_times_of_day.py::test_extremes_are_those_of_duckdb",
+    ),
+    Fault(
+        "times-of-day-past-midnight",
+        "dpsql.aggregates.quantile:_value",
+        "return time_at(found)",
+        "return time_at(found + 1)",
+        "the last microsecond of the day is shown as its first",
+        "tests/planning/test_times_of_day.py::test_extremes_are_those_of_duckdb",
+    ),
+    Fault(
         "ranks-of-one-row-each",
         "dpsql.planning.choose:_quantile_selection",
         "QuantileSelection.step_range(rank) * analysis.bound.rows",

@@ -23,6 +23,10 @@ HAVING = (
     "cost > 100 AND region IN (SELECT UNNEST([0, 1, NULL]))",
 )
 WHOLE = (
+    "SELECT region IN (SELECT id FROM regions) AS known, region, COUNT(*) FROM visits GROUP BY 2 HAVING region + 1 IN (SELECT id FROM regions)",
+    "SELECT COUNT(*) AS n, region FROM visits GROUP BY ALL HAVING region + 1 IN (SELECT id FROM regions)",
+    "SELECT COUNT(*) AS n, plan, region FROM visits GROUP BY ROLLUP (2, 3) HAVING plan IN (SELECT plan FROM prices)",
+    "SELECT UNNEST(tags) AS tag, COUNT(*) AS n FROM devices GROUP BY tag HAVING tag IN (SELECT UNNEST(['new', NULL]))",
     "SELECT plan, RANK() OVER (ORDER BY COUNT(*) DESC, plan) AS r FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM prices)",
     "SELECT plan, SUM(COUNT(*)) OVER w AS s FROM visits GROUP BY plan HAVING plan IN (SELECT plan FROM prices) WINDOW w AS (ORDER BY plan)",
     "SELECT plan FROM visits GROUP BY plan QUALIFY ROW_NUMBER() OVER (ORDER BY plan) IN (SELECT id FROM regions)",

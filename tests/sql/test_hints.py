@@ -36,6 +36,7 @@ REWRITES = {
     "SELECT plan, ANY_VALUE(region) FROM visits GROUP BY plan": "SELECT plan, region, COUNT(*) FROM visits GROUP BY plan, region",
     "SELECT LISTAGG(plan, ',') FROM visits": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
     "SELECT PRODUCT(age) FROM visits": "SELECT GEOMEAN(age), SUM(age) FROM visits",
+    "SELECT AVG(starts) FROM devices": "SELECT AVG(HOUR(starts) * 60 + MINUTE(starts)) FROM devices",
     "SELECT BIT_AND(age) FROM visits": "SELECT COUNT_IF((age & 4) = 4) FROM visits",
     "PIVOT visits ON plan IN ('A', 'B') USING SUM(cost)": "PIVOT (SELECT plan, region, cost FROM visits) ON plan IN ('A', 'B') USING SUM(cost)",
     "SELECT COUNT(*) FROM visits WHERE region = (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region = (SELECT MIN(id) FROM regions)",

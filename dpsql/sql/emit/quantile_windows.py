@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.analysis.lattice import Lattice
-from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.interval import date_at, time_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
@@ -135,11 +135,13 @@ def _point(measure: Measurand) -> str:
             return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)
         case Type.TIMESTAMP:
             return _clamped("EPOCH_US(x)", lattice, timestamp_at)
+        case Type.TIME:
+            return _clamped("EPOCH_US(x)", lattice, time_at)
         case _:
             return point(measure.expr, lattice, "x", measure.interval)
 
 
-def _clamped(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date]) -> str:
+def _clamped(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date | dt.time]) -> str:
     """The place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
     low, high = (constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
     return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

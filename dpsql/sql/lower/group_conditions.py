@@ -31,6 +31,8 @@ _KEPT = (
 """Nodes that mean the same beside the derived table."""
 _PARTS = (exp.If, exp.Tuple, exp.Where, exp.Order, exp.Ordered, exp.Having, exp.Qualify)
 """Nodes that are no values themselves."""
+_SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
+"""Nodes in which a number is that of an output."""
 
 
 def over_derived(select: exp.Select) -> exp.Select:
@@ -102,6 +104,8 @@ class _Derived:
     def query(self, instead: exp.Select) -> exp.Select:
         """The SELECT around, where `instead` stands."""
         given = self.select.args
+        if given.get("group"):
+            self._name_keys(given["group"])
         items = [self._item(item) for item in self.select.expressions]
         for key in self._keys():
             if type(key) is exp.Column:
@@ -128,6 +132,20 @@ class _Derived:
                 outer.set(name, value)
         outer.parent, outer.arg_key = instead.parent, instead.arg_key
         return outer
+
+    def _name_keys(self, group: exp.Expr) -> None:
+        """Writes out what GROUP BY ALL and the numbers of outputs mean: the derived table has other outputs."""
+        items = self.select.expressions
+        if group.args.get("all"):
+            plain = [item.unalias() for item in items if not (aggregates(item) or item.find(exp.Window))]
+            group.set("all", None)
+            group.set("expressions", [item.copy() for item in plain])
+        numbers = [
+            part for part in group.walk() if type(part) is exp.Literal and isinstance(part.parent, _SETS)
+        ]
+        for part in numbers:
+            if not part.is_string and part.this.isdigit() and 1 <= int(part.this) <= len(items):
+                part.replace(items[int(part.this) - 1].unalias().copy())
 
     def _keys(self) -> list[exp.Expr]:
         group = self.select.args.get("group")

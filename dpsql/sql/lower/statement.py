@@ -389,7 +389,9 @@ class _Releasing(Grouping):
                 node,
                 "type",
                 f"{entry.signature} does not take {argument.type if argument else 'nothing'}",
-                "convert with CAST(… AS DOUBLE)",
+                "of a time of day: AVG(HOUR(x) * 60 + MINUTE(x))"
+                if argument is not None and argument.type is Type.TIME
+                else "convert with CAST(… AS DOUBLE)",
             )
         for known in self.aggregations:
             if (known.function, known.argument, known.rank, known.interval_end) == (
