@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +73,31 @@ def test_a_server_that_would_start_is_said_to(
     assert code == 1
     assert "no user store" in said["users"]
     assert "visits" in said["policy"]
+
+
+def test_without_what_http_needs_the_other_door_is_open_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence says what to install, with `--check` and when the server starts."""
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path)[1].close()
+    Path("clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
+    for name in ("dpsql.server.http.door", "dpsql.server.http.api"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "starlette.applications", None)
+    code, said = checked(capsys, "--port", "0")
+    assert code == 0
+    assert said["HTTP"].endswith("pip install 'dpsql[server]'")
+    assert "HTTP port" not in said
+
+    async def served(doors: Sequence[Any], ready: Callable[[list[list[int]]], None]) -> None:
+        ready([await door.start() for door in doors])
+        for door in doors:
+            await door.stop()
+
+    monkeypatch.setattr("dpsql.server.serving.serve", served)
+    with pytest.raises(SystemExit):
+        main(["serve", "clinic.yaml", "-d", "clinic.duckdb", "--users", "clinic.users", "--port", "0"])
+    told = capsys.readouterr().out
+    assert "PostgreSQL: listening on localhost" in told
+    assert "pip install 'dpsql[server]'" in told
