@@ -114,7 +114,7 @@ def serve(
 
     from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, summary
-    from dpsql.server.serving import Opened
+    from dpsql.server.serving import Lifecycle
     from dpsql.server.serving import serve as served
     from dpsql.server.sockets import is_local, log, tls_context
     from dpsql.server.users import UserStore
@@ -143,10 +143,10 @@ def serve(
 
     async def run() -> None:
         listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
-        doors = [Opened(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
+        doors = [Lifecycle(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
         if door_of is not None:
             door = door_of(service, tls=tls, log=log)
-            doors.append(Opened(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
+            doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
         await served(doors, ready)
 
     try:

@@ -19,7 +19,7 @@ from dpsql.server.users import UserStore
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Finding:
     """One thing that a server needs: what was found, and the error where it would not start."""
 
     name: str
@@ -44,7 +44,7 @@ class Plan:
     in_the_clear: bool
 
 
-def checks(plan: Plan) -> Iterator[Checked]:
+def checks(plan: Plan) -> Iterator[Finding]:
     """All that is checked, in order; one that fails does not keep the others from being checked."""
     yield _checked("policy", lambda: _policy(plan))
     yield _checked("users", lambda: _users(plan))
@@ -54,11 +54,11 @@ def checks(plan: Plan) -> Iterator[Checked]:
         yield _checked(f"{name} port", partial(_port, plan.host, port))
 
 
-def _checked(name: str, check: Callable[[], str]) -> Checked:
+def _checked(name: str, check: Callable[[], str]) -> Finding:
     try:
-        return Checked(name, check())
+        return Finding(name, check())
     except Error as error:
-        return Checked(name, "", error)
+        return Finding(name, "", error)
 
 
 def _policy(plan: Plan) -> str:
