@@ -127,40 +127,45 @@ def by_http(served: Served) -> Iterator[Ask]:
 DOORS: Mapping[str, Callable[[Served], Any]] = {"PostgreSQL": by_postgres, "HTTP": by_http}
 
 
-def asked(opened: Sequence[Any], seconds: float, numbers: Iterator[float]) -> list[float]:
-    """The seconds that each query of these clients took, who ask at the same time for so long."""
+Measured = tuple[list[float], float]
+"""The seconds that each query took, and those from the first question to the last answer."""
+
+
+def asked(opened: Sequence[Any], seconds: float, numbers: Iterator[float]) -> Measured:
+    """What these clients see, who ask at the same time for so long, and wait for their last answers."""
     took, begin, logins = list[float](), threading.Barrier(len(opened)), threading.Semaphore(4)
-    end = 0.0
+    first, end, last = math.inf, 0.0, 0.0
 
     def ask(client: Any) -> None:
-        nonlocal end
+        nonlocal first, end, last
         with ExitStack() as stack:
             stack.callback(begin.abort)  # who cannot ask keeps nobody waiting
             with logins:
                 question = stack.enter_context(client)
             question(next(numbers))  # what is opened by the first is not measured
             begin.wait(60)
-            end = max(end, time.monotonic() + seconds)
+            first, end = min(first, time.monotonic()), max(end, time.monotonic() + seconds)
             while time.monotonic() < end:
                 begun = time.perf_counter()
                 question(next(numbers))
                 took.append(time.perf_counter() - begun)
+                last = max(last, time.monotonic())
 
     threads = [threading.Thread(target=ask, args=(client,)) for client in opened]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return took
+    return took, last - first
 
 
-def _share(door: str, served: Served, clients: int, seconds: float, place: int) -> list[float]:
+def _share(door: str, served: Served, clients: int, seconds: float, place: int) -> Measured:
     """A process' share of the clients, whose numbers are no other's."""
     numbers = (90 * ((place + _PROCESSES * number) * 0.6180339887 % 1) for number in count(1))
     return asked([DOORS[door](served) for _ in range(clients)], seconds, numbers)
 
 
-def at_door(door: str, served: Served, clients: int, seconds: float, first: int) -> list[float]:
+def at_door(door: str, served: Served, clients: int, seconds: float, first: int) -> Measured:
     """What clients in processes of their own see."""
     shares = [clients // _PROCESSES + (place < clients % _PROCESSES) for place in range(_PROCESSES)]
     jobs = [
@@ -169,10 +174,11 @@ def at_door(door: str, served: Served, clients: int, seconds: float, first: int)
         if share
     ]
     with multiprocessing.get_context("spawn").Pool(len(jobs)) as pool:
-        return [each for took in pool.starmap(_share, jobs) for each in took]
+        shared = pool.starmap(_share, jobs)
+    return [each for took, _ in shared for each in took], max(elapsed for _, elapsed in shared)
 
 
-def in_process(folder: Path, clients: int, seconds: float, first: int) -> list[float]:
+def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measured:
     """What threads of one process see that share a ledger, each with a connection of its own."""
     policy = {**_POLICY, "database": "in process"}
     numbers = (90 * ((first + number) * 0.6180339887 % 1) for number in count(1))
@@ -213,14 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for place, door in enumerate((*DOORS, "in process")):
                 first = 10_000_019 * (1 + len(DOORS) * line + place)
                 before = _used(served, door)
-                took = (
+                took, elapsed = (
                     in_process(folder, clients, options.seconds, first)
                     if door == "in process"
                     else at_door(door, served, clients, options.seconds, first)
                 )
-                table.add_row(
-                    door, str(clients), *_cells(took, options.seconds, _used(served, door) - before)
-                )
+                table.add_row(door, str(clients), *_cells(took, elapsed, _used(served, door) - before))
     Console(width=100).print(table)
 
 
