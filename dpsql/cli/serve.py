@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,6 +44,12 @@ InTheClear = Annotated[
         help="Listen beyond this machine without TLS: whoever is on the network reads the answers.",
     ),
 ]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Say whether a server would start, and what is wrong where not; listen to nothing."
+    ),
+]
 DefaultEpsilon = Annotated[
     Fraction | None,
     typer.Option(
@@ -80,6 +86,7 @@ def serve(
     connections: MostConnections = 200,
     workers: Workers = 8,
     running: Running = 4,
+    check: Check = False,
 ) -> None:
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
 
@@ -88,9 +95,26 @@ def serve(
     """
     import asyncio
 
+    if check:
+        ports = (("PostgreSQL", port), *([] if _http_door() is None else [("HTTP", http_port)]))
+        _check(
+            policy,
+            database,
+            users=users,
+            ledger=ledger or str(policy.with_suffix(".ledger")),
+            ledger_key=ledger_key,
+            anchor=anchor,
+            host=host,
+            ports=ports,
+            certificate=tls_certificate,
+            key=tls_key,
+            in_the_clear=in_the_clear,
+        )
+        return
+
     from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, summary
-    from dpsql.server.serving import Opened
+    from dpsql.server.serving import Lifecycle
     from dpsql.server.serving import serve as served
     from dpsql.server.sockets import is_local, log, tls_context
     from dpsql.server.users import UserStore
@@ -119,10 +143,10 @@ def serve(
 
     async def run() -> None:
         listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
-        doors = [Opened(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
+        doors = [Lifecycle(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
         if door_of is not None:
             door = door_of(service, tls=tls, log=log)
-            doors.append(Opened(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
+            doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
         await served(doors, ready)
 
     try:
@@ -130,6 +154,21 @@ def serve(
     finally:
         service.close()
         store.close()
+
+
+def _check(policy: Path, database: Path, **plan: Any) -> None:
+    """Prints what was checked; ends with exit code 1 where a server would not start."""
+    from dpsql.server.check import Plan, checks
+    from dpsql.shell.failures import message
+
+    wrong = False
+    for each in checks(Plan(policy, database, **plan)):
+        wrong = wrong or each.error is not None
+        print(f"{each.name}: {each.found}" if each.error is None else f"{each.name}: {message(each.error)}")
+    if _http_door() is None:
+        print(_NO_HTTP)
+    if wrong:
+        raise typer.Exit(1)
 
 
 _NO_HTTP = "HTTP: not served, as starlette or uvicorn is not installed: pip install 'dpsql[server]'"

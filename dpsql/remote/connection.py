@@ -61,7 +61,8 @@ class RemoteConnection(BaseConnection):
     """A connection to `dpsql serve`, as `connect("https://…", token=…)` opens it.
 
     `epsilon`, `dialect` and `replay` are for queries that say nothing themselves; without `epsilon` the server's own default
-    holds. Threads that share one wait for each other.
+    holds. Threads that share one wait for each other. Intervals of an answer at other confidences than 0.95 are asked of the server,
+    while the connection is open and the answer is among the user's latest.
     """
 
     def __init__(

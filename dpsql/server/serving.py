@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A door: `start` opens it and returns its ports, `stop` ends what goes through it."""
+class Lifecycle:
+    """How a door begins and ends: `start` opens it and returns its ports, `stop` ends what goes through it."""
 
     start: Callable[[], Awaitable[list[int]]]
     stop: Callable[[], Awaitable[None]]
 
 
-async def serve(doors: Sequence[Opened], ready: Callable[[list[list[int]]], None]) -> None:
+async def serve(doors: Sequence[Lifecycle], ready: Callable[[list[list[int]]], None]) -> None:
     """Serves until the process is told to stop by SIGTERM or SIGINT; `ready` gets the ports of each door."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):

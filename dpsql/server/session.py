@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,7 +96,7 @@ class Session:
         except NotBegun:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
         if self._running.cancelled and isinstance(found, Failure):
-            return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
+            return _cancelled(charged=found.charged)
         return found
 
     def _described(self, task: DescribeStatement) -> Description:
@@ -258,7 +259,7 @@ class Session:
         return self._running.with_connection(rows)
 
 
-_CHARGED = "SHOW dpsql.budget says what is spent; what was charged is answered again, free"
+_CHARGED = "SHOW dpsql.budget says what is spent"
 
 
 class _Refused(Failed):
@@ -350,16 +351,20 @@ def _sample(oid: int) -> Any:
 
 def _moved(found: Failure, start: int) -> Failure:
     """A failure whose place is that in a text of several statements."""
-    return Failure(
-        found.sqlstate,
-        found.message,
-        found.hint,
-        found.detail,
-        (found.position or 0) + start,
-        found.internal_query,
-        found.internal_position,
-        found.severity,
-    )
+    return replace(found, position=(found.position or 0) + start)
+
+
+def _cancelled(*, charged: bool | None) -> Failure:
+    """What is told of a statement that was cancelled while it ran."""
+    match charged:
+        case True:
+            return Failure(
+                "57014", "the statement was cancelled after its charge, which stays; its answer is lost"
+            )
+        case False:
+            return Failure("57014", "the statement was cancelled; nothing was charged")
+        case None:
+            return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
 def _notices(result: Result, epsilon: str, states: list[BudgetState]) -> tuple[Failure, ...]:

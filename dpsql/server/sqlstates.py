@@ -72,6 +72,7 @@ def failure(error: Error, read: str, places: Sequence[int] = ()) -> Failure:
         position,
         query,
         internal,
+        charged=error.charged,
     )
 
 

@@ -80,15 +80,15 @@ FAULTS = (
     Fault(
         "connections-for-one-address",
         "dpsql.server.http.door:Door.has_room_for",
-        "own < self.service.limits.connections - len(self.guests)",
-        "len(self.guests) < self.service.limits.connections",
+        "own < self.service.limits.connections - len(self.clients)",
+        "len(self.clients) < self.service.limits.connections",
         "one address takes all connections",
         "tests/server/test_http_attacks.py::test_one_address_leaves_room_for_others",
     ),
     Fault(
         "readers-without-end",
         "dpsql.server.http.door:Conversation.pause_writing",
-        "self._slow = self.loop.call_later(self._guest.door.service.limits.write_seconds, self._abort)",
+        "self._slow = self.loop.call_later(self._client.door.service.limits.write_seconds, self._abort)",
         "self._slow = None",
         "clients that do not read hold connections and what is written to them for ever",
         "tests/server/test_http_attacks.py::test_a_client_that_does_not_read_is_dropped",

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -72,3 +74,19 @@ def _printed(module: str, *arguments: str) -> list[str]:
 
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split("[│|]", line)[1:-1]]
+
+
+@pytest.mark.deep
+def test_server_prints_each_door_and_number_of_clients() -> None:
+    """`python -m benchmarks.server` prints a line for each door and number of clients, and one in process."""
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.server", "--clients", "1", "2", "--seconds", "0.5"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    for name in ("PostgreSQL", "HTTP", "in process"):
+        assert sum(name in line for line in run.stdout.splitlines()) == 2

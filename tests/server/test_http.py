@@ -224,6 +224,8 @@ def test_an_error_says_what_where_and_whether_it_was_charged(
         (lambda ask: ask("/v2/query", {"sql": GROUPED}), 404, "not_found"),
         (lambda ask: ask("/v1/history?limit=0"), 400, "argument"),
         (lambda ask: ask("/v1/history?limit=9999999999999999"), 400, "argument"),
+        (lambda ask: ask("/v1/history?limit=000000100999999"), 400, "argument"),
+        (lambda ask: ask(f"/v1/history?limit={'9' * 5000}"), 400, "argument"),
         (lambda ask: ask("/v1/receipts/1x"), 404, "not_found"),
         (lambda ask: ask("/v1/answers/x/intervals?confidence=nan"), 400, "argument"),
         (lambda ask: ask("/v1/answers/x/intervals?confidence=0.9"), 404, "not_found"),

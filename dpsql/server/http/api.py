@@ -93,6 +93,8 @@ class Api:
             ],
             exception_handlers={HTTPException: self._unknown},
         )
+        # A redirect would be to the host that a client names, and unencrypted behind a proxy.
+        self.app.router.redirect_slashes = False
 
     def cancel(self) -> None:
         """Cancels all that runs or waits, as the server stops."""
@@ -289,7 +291,8 @@ class Api:
 
     async def _history(self, request: Request, user: User) -> Response:
         number = request.query_params.get("limit", "100")
-        if not (number.isascii() and number.isdigit()) or not 1 <= int(number[:9]) <= MOST_HISTORY:
+        digits = number.isascii() and number.isdigit() and len(number) < 9
+        if not digits or not 1 <= int(number) <= MOST_HISTORY:
             raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
         analyst = self.service.policy.analyst(user.name)
 

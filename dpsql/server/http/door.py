@@ -32,7 +32,7 @@ class Door:
 
     def __init__(self, service: Service, *, tls: ssl.SSLContext | None = None, log: Log = log) -> None:
         self.service, self.tls, self.log = service, tls, log
-        self.api = Api(service, log, connections=lambda: len(self.guests))
+        self.api = Api(service, log, connections=lambda: len(self.clients))
         for name in ("uvicorn.error", "uvicorn.access"):
             # Whatever fails is logged by the API, without the words of exceptions.
             logger = logging.getLogger(name)
@@ -52,7 +52,7 @@ class Door:
         )
         self.config.load()
         self.state = ServerState()
-        self.guests = set[Guest]()
+        self.clients = set[Client]()
         self._server: asyncio.Server | None = None
 
     async def start(
@@ -62,7 +62,7 @@ class Door:
         require_private(host, tls=self.tls is not None, in_the_clear=in_the_clear)
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Guest(self), host, port, backlog=1_000)
+            self._server = await loop.create_server(lambda: Client(self), host, port, backlog=1_000)
         except OSError as error:
             raise no_port(host, port, error, "--http-port") from None
         return sorted({each.getsockname()[1] for each in self._server.sockets})
@@ -72,13 +72,13 @@ class Door:
         self.api.stopping = True
         if self._server is not None:
             self._server.close()
-        for guest in list(self.guests):
-            guest.stop()
+        for client in list(self.clients):
+            client.stop()
         end = time.monotonic() + self.service.limits.drain_seconds
-        while (self.guests or self.state.tasks) and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
+        while (self.clients or self.state.tasks) and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
-        for guest in list(self.guests):
-            guest.abort()
+        for client in list(self.clients):
+            client.abort()
         self.api.cancel()
         while self.state.tasks:  # noqa: ASYNC110  (cancelled, and recorded as they end)
             await asyncio.sleep(0.05)
@@ -86,11 +86,11 @@ class Door:
 
     def has_room_for(self, address: str) -> bool:
         """Whether a network may connect: it has at most as many connections as it leaves to others."""
-        own = sum(guest.network == address for guest in self.guests)
-        return own < self.service.limits.connections - len(self.guests)
+        own = sum(client.network == address for client in self.clients)
+        return own < self.service.limits.connections - len(self.clients)
 
 
-class Guest(asyncio.Protocol):
+class Client(asyncio.Protocol):
     """One connection up to the end of TLS' handshake; it is counted until it ends."""
 
     def __init__(self, door: Door) -> None:
@@ -112,9 +112,9 @@ class Guest(asyncio.Protocol):
                 transport.write(_REFUSED)
             transport.close()
             return
-        door.guests.add(self)
+        door.clients.add(self)
         conversation = Conversation(door.config, door.state, {})
-        conversation.welcome(self)
+        conversation.belong_to(self)
         if door.tls is None:
             transport.set_protocol(conversation)
             conversation.connection_made(transport)
@@ -153,7 +153,7 @@ class Guest(asyncio.Protocol):
 
     def lost(self) -> None:
         """The connection is gone."""
-        self.door.guests.discard(self)
+        self.door.clients.discard(self)
 
     def stop(self) -> None:
         """Ends the connection after the response that is under way."""
@@ -173,18 +173,20 @@ class Guest(asyncio.Protocol):
 class Conversation(H11Protocol):
     """One connection's requests: each has a time in which it has to come, and a response one in which it has to be read."""
 
-    _guest: Guest
+    _client: Client
     _timer: asyncio.TimerHandle | None = None
     _slow: asyncio.TimerHandle | None = None
     _early = b""
-    _is_open = False
+    _is_open = _is_lost = False
 
-    def welcome(self, guest: Guest) -> None:
+    def belong_to(self, client: Client) -> None:
         """Says whose connection it is."""
-        self._guest = guest
+        self._client = client
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The connection is open, and encrypted where it shall be."""
+        if self._is_lost:  # with the end of the handshake
+            return
         super().connection_made(transport)
         self._is_open = True
         self._await_request()
@@ -206,7 +208,7 @@ class Conversation(H11Protocol):
         """Sets a limit of time while no request is complete; one that is answered has those of the API."""
         waiting = self.cycle is None or self.cycle.response_complete
         if waiting and self._timer is None:
-            seconds = self._guest.door.service.limits.login_seconds
+            seconds = self._client.door.service.limits.login_seconds
             self._timer = self.loop.call_later(seconds, self._abort)
         elif not waiting:
             self._unset_timer()
@@ -222,7 +224,7 @@ class Conversation(H11Protocol):
     def pause_writing(self) -> None:
         """The client reads slower than it is answered."""
         super().pause_writing()
-        self._slow = self.loop.call_later(self._guest.door.service.limits.write_seconds, self._abort)
+        self._slow = self.loop.call_later(self._client.door.service.limits.write_seconds, self._abort)
 
     def resume_writing(self) -> None:
         """The client has read."""
@@ -250,12 +252,13 @@ class Conversation(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; what a request has begun ends without it."""
+        self._is_lost = True
         self._unset_timer()
         if self._slow is not None:
             self._slow.cancel()
         if self._is_open:
             super().connection_lost(exc)
-        self._guest.lost()
+        self._client.lost()
 
 
 def _text(error: dict[str, Any]) -> bytes:

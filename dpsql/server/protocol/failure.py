@@ -12,7 +12,8 @@ class Failure:
     """An error as ErrorResponse carries it.
 
     `position` counts characters of the client's text from 1. Where the place is in another text, as a translation,
-    `internal_query` is that text and `internal_position` the place in it.
+    `internal_query` is that text and `internal_position` the place in it. `charged` says whether the statement was charged,
+    None where that is not known; no field of the message has it.
     """
 
     sqlstate: str
@@ -23,6 +24,7 @@ class Failure:
     internal_query: str | None = None
     internal_position: int | None = None
     severity: str = "ERROR"
+    charged: bool | None = None
 
 
 class ProtocolError(Exception):

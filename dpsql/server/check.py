@@ -1,0 +1,141 @@
+"""`dpsql serve --check`: whether a server would start, thing by thing; nothing is listened to, and no ledger is made."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from dpsql.errors import Error, OperationalError
+from dpsql.ledger.open import MEMORY, is_url
+from dpsql.policy import load
+from dpsql.server.service import Service, summary
+from dpsql.server.sockets import require_private, tls_context
+from dpsql.server.users import UserStore
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a server needs: what was found, and the error where it would not start."""
+
+    name: str
+    found: str
+    error: Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a server is to be started with; `ports` are those of its doors, by name."""
+
+    policy: Path
+    database: Path
+    users: str
+    ledger: str
+    ledger_key: Path | None
+    anchor: Path | None
+    host: str
+    ports: tuple[tuple[str, int], ...]
+    certificate: Path | None
+    key: Path | None
+    in_the_clear: bool
+
+
+def checks(plan: Plan) -> Iterator[Finding]:
+    """All that is checked, in order; one that fails does not keep the others from being checked."""
+    yield _checked("policy", lambda: _policy(plan))
+    yield _checked("users", lambda: _users(plan))
+    yield _checked("database and ledger", lambda: _service(plan))
+    yield _checked("encryption", lambda: _encryption(plan))
+    for name, port in plan.ports:
+        yield _checked(f"{name} port", partial(_port, plan.host, port))
+
+
+def _checked(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, check())
+    except Error as error:
+        return Finding(name, "", error)
+
+
+def _policy(plan: Plan) -> str:
+    private = load(plan.policy).private_tables()
+    return f"{plan.policy}: private tables {', '.join(private)}"
+
+
+def _users(plan: Plan) -> str:
+    store = UserStore.open(plan.users)
+    try:
+        users = store.list()
+    finally:
+        store.close()
+    return ", ".join(f"{user.name} ({user.role.value})" for user in users) or "none"
+
+
+def _service(plan: Plan) -> str:
+    """The policy held against the database, and the ledger against both; a ledger that is not there yet is not made."""
+    known = is_url(plan.ledger) or Path(plan.ledger).is_file()
+    if not known and plan.anchor is not None and plan.anchor.exists():
+        raise OperationalError(
+            f"there is no ledger {plan.ledger}, and the anchor {plan.anchor} belongs to one",
+            code="ledger_missing",
+            hint="restore the ledger from its backup",
+        )
+    store = UserStore.open(plan.users)
+    try:
+        service = Service(
+            plan.policy,
+            plan.database,
+            users=store,
+            ledger=plan.ledger if known else MEMORY,
+            ledger_key=plan.ledger_key,
+            anchor=plan.anchor if known else None,
+        )
+        try:
+            return f"{summary(service)}; {plan.ledger}" + ", which begins then" * (not known)
+        finally:
+            service.close()
+    finally:
+        store.close()
+
+
+def _encryption(plan: Plan) -> str:
+    require_private(plan.host, tls=plan.certificate is not None, in_the_clear=plan.in_the_clear)
+    if plan.certificate is None:
+        return f"none, on {plan.host}"
+    context = tls_context(plan.certificate, plan.key)
+    ends = _end(plan.certificate)
+    if ends is not None and ends <= datetime.now(UTC):
+        raise OperationalError(
+            f"the certificate {plan.certificate} has expired on {ends:%Y-%m-%d}", code="certificate"
+        )
+    until = "" if ends is None else f", valid until {ends:%Y-%m-%d}"
+    return f"TLS from {context.minimum_version.name} on{until}"
+
+
+def _end(certificate: Path) -> datetime | None:
+    """When a certificate expires; None where this Python cannot say it."""
+    decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)
+    if decode is None:
+        return None
+    found = decode(str(certificate)).get("notAfter")
+    return None if found is None else datetime.fromtimestamp(ssl.cert_time_to_seconds(found), UTC)
+
+
+def _port(host: str, port: int) -> str:
+    failed: OSError | None = None
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(address)
+    except OSError as error:
+        failed = error
+    if failed is not None:
+        raise OperationalError(f"cannot listen on {host}:{port}: {failed.strerror}", code="no_port")
+    return f"{host}:{port} is free"

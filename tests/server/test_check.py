@@ -1,0 +1,103 @@
+"""`dpsql serve --check`: what is wrong is said, thing by thing, before anybody is let in."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsql.cli import main
+
+from .conftest import POLICY, prepared
+from .test_attacks import certificate
+
+
+def checked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, str]]:
+    """The exit code, and what is said of each thing."""
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["serve", "clinic.yaml", "-d", "clinic.duckdb", "--users", "clinic.users", "--check", *arguments]
+        )
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines() if ": " in line]
+    return int(ended.value.code or 0), {name: said for name, _, said in lines}
+
+
+def test_a_server_that_would_start_is_said_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is made: no ledger, and no port is taken. Then each thing is wrong in its turn."""
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path)[1].close()
+    Path("clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
+    files = sorted(path.name for path in tmp_path.iterdir())
+    free = ("--port", "0", "--http-port", "0")
+    code, said = checked(capsys, *free)
+    assert code == 0
+    assert list(said) == [
+        "policy",
+        "users",
+        "database and ledger",
+        "encryption",
+        "PostgreSQL port",
+        "HTTP port",
+    ]
+    assert "ana (analyst)" in said["users"]
+    assert "begins then" in said["database and ledger"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    certificate(tmp_path)
+    trusted = ("--host", "0.0.0.0", "--tls-certificate", "server.pem", "--tls-key", "server.key", *free)
+    code, said = checked(capsys, *trusted)
+    assert code == 0
+    assert "valid until" in said["encryption"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, said = checked(capsys, "--host", "127.0.0.1", "--port", port, "--http-port", "0")
+    assert code == 1
+    assert "cannot listen" in said["PostgreSQL port"]
+    assert "is free" in said["HTTP port"]
+    code, said = checked(capsys, "--host", "0.0.0.0", *free)
+    assert code == 1
+    assert "no certificate" in said["encryption"]
+    Path("old.anchor").write_text("2 " + "c0" * 32, encoding="utf-8")
+    code, said = checked(capsys, "--anchor", "old.anchor", *free)
+    assert code == 1
+    assert "belongs to one" in said["database and ledger"]
+    Path("clinic.duckdb").unlink()
+    Path("clinic.users").unlink()
+    code, said = checked(capsys, *free)
+    assert code == 1
+    assert "no user store" in said["users"]
+    assert "visits" in said["policy"]
+
+
+def test_without_what_http_needs_the_other_door_is_open_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence says what to install, with `--check` and when the server starts."""
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path)[1].close()
+    Path("clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
+    for name in ("dpsql.server.http.door", "dpsql.server.http.api"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "starlette.applications", None)
+    code, said = checked(capsys, "--port", "0")
+    assert code == 0
+    assert said["HTTP"].endswith("pip install 'dpsql[server]'")
+    assert "HTTP port" not in said
+
+    async def served(doors: Sequence[Any], ready: Callable[[list[list[int]]], None]) -> None:
+        ready([await door.start() for door in doors])
+        for door in doors:
+            await door.stop()
+
+    monkeypatch.setattr("dpsql.server.serving.serve", served)
+    with pytest.raises(SystemExit):
+        main(["serve", "clinic.yaml", "-d", "clinic.duckdb", "--users", "clinic.users", "--port", "0"])
+    told = capsys.readouterr().out
+    assert "PostgreSQL: listening on localhost" in told
+    assert "pip install 'dpsql[server]'" in told
