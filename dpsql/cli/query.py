@@ -62,7 +62,7 @@ def query(
     """
     from dpsql.policy import load
     from dpsql.shell import describe
-    from dpsql.shell.asking import Interrupted, ask
+    from dpsql.shell.asking import Interrupted, answered_at, ask
     from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
@@ -107,5 +107,6 @@ def query(
             raise typer.Exit(INTERRUPTED) from None
         deliver(result, form, output)
         beside = sys.stdout if form is Style.table and output is None else sys.stderr
-        cost = remarks(result, loss, connection.budget().values())
+        when = answered_at(connection, result.receipt)
+        cost = remarks(result, loss, connection.budget().values(), when)
         print(View.of(beside).show(dim(cost)), file=beside)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -18,7 +19,7 @@ from dpsql.shell.failures import INTERRUPTED
 if TYPE_CHECKING:
     from dpsql.connection import Connection
     from dpsql.ledger import Head
-    from dpsql.result import Result
+    from dpsql.result import Receipt, Result
 
 _QUIET: Final = 1.0
 """Seconds in which nothing is said of a query that runs."""
@@ -76,6 +77,12 @@ def ask(
             return connection.query(sql, **terms)
     except KeyboardInterrupt:
         raise Interrupted(_left_behind(connection, before, sql)) from None
+
+
+def answered_at(connection: Connection, receipt: Receipt) -> datetime | None:
+    """When the newest stored release was charged that an answer rests on; None where it rests on none."""
+    entries = map(connection.engine.ledger.entry, receipt.replayed)
+    return max((entry.at for entry in entries if entry is not None), default=None)
 
 
 @contextmanager

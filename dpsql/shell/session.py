@@ -146,7 +146,8 @@ class Session:
         state.receipt = result.receipt
         charged = [entry["table"] for entry in result.receipt.entries]
         state.table = charged[-1] if charged else state.table
-        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values())
+        when = asking.answered_at(state.connection, result.receipt)
+        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values(), when)
         remarks = state.view.show(dim("\n".join([cost, *took])))
         expanded = "on" if asked.expanded else state.settings.expanded
         if (output := asked.output or state.output) is not None:
