@@ -78,7 +78,7 @@ class Session:
         """The reply to a statement or command, and those to what it asks for: a query, or the entries of a file."""
         reply = self.reply(part)
         if reply.asking is not None:
-            yield self._attempted(partial(self._query, reply.asking))
+            yield self._attempted(partial(self._sent, reply.asking))
         elif reply.file is not None:
             yield from self._included(reply.file)
         else:
@@ -132,6 +132,11 @@ class Session:
             return commands.explain(self.state, text)
         return self._query(Asking(text))
 
+    def _sent(self, asked: Asking) -> Reply:
+        """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
+        told = is_explain(asked.sql) or describe.asked(asked.sql) is not None
+        return self._reply(asked.sql) if told else self._query(asked)
+
     def _query(self, asked: Asking) -> Reply:
         state, terminal = self.state, self.state.terminal
         state.last = asked.sql
@@ -162,8 +167,11 @@ class Session:
 
     def _steep(self, sql: str, terms: Mapping[str, Any]) -> asking.Price | None:
         """The price of a query that costs more than the session asks without a yes."""
+        most = self.state.settings.ask_above
+        if terms["target_error"] is None and terms["epsilon"] <= most:
+            return None
         price = asking.price(self.state.connection, sql, terms)
-        return price if price is not None and price.epsilon > self.state.settings.ask_above else None
+        return price if price is not None and price.epsilon > most else None
 
     def _failed(self, text: str) -> Reply:
         return Reply(self.state.view.show(styled(text)), failed=True)

@@ -13,6 +13,22 @@ _FORGED = "tests/attacks/test_a17_amendments.py"
 
 FAULTS = (
     Fault(
+        "mistyped-ledgers-begin",
+        "dpsql.cli.known_ledgers:begins",
+        "met is not None and not wanted",
+        "met is None and wanted is None",
+        "a slip in the ledger's path is a second budget for the same data",
+        "tests/cli/test_commands.py::test_a_mistyped_ledger_is_not_begun",
+    ),
+    Fault(
+        "steep-prices-not-asked",
+        "dpsql.shell.session:Session._steep",
+        "price.epsilon > most",
+        "price.epsilon > most + 10**6",
+        "what costs more than the threshold is charged without a question",
+        "tests/shell/test_prompt.py::test_a_steep_price_is_asked_first",
+    ),
+    Fault(
         "amended-below-what-is-spent",
         "dpsql.ledger.amendments:require_amendable",
         "not spent.within(after.limit)",
