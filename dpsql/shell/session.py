@@ -78,7 +78,7 @@ class Session:
         """The reply to a statement or command, and those to what it asks for: a query, or the entries of a file."""
         reply = self.reply(part)
         if reply.asking is not None:
-            yield self._attempted(partial(self._sent, reply.asking))
+            yield self._attempted(partial(self._send, reply.asking))
         elif reply.file is not None:
             yield from self._included(reply.file)
         else:
@@ -132,7 +132,7 @@ class Session:
             return commands.explain(self.state, text)
         return self._query(Asking(text))
 
-    def _sent(self, asked: Asking) -> Reply:
+    def _send(self, asked: Asking) -> Reply:
         """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
         told = is_explain(asked.sql) or describe.asked(asked.sql) is not None
         return self._reply(asked.sql) if told else self._query(asked)

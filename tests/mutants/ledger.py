@@ -502,8 +502,8 @@ FAULTS = (
     ),
     Fault(
         "written-entries-not-read-back",
-        "dpsql.ledger.journal:SqlJournal._written",
-        "self._require_written(connection, before.head, rows)",
+        "dpsql.ledger.journal:SqlJournal._insert",
+        "self._require_written(connection, self._chain.head if last is None else last, rows)",
         "",
         "a trap in the file undoes a charge as it is made",
         "tests/attacks/test_a17_rollback_and_tampering.py::test_a_charge_that_does_not_stay_is_no_charge",
