@@ -13,10 +13,11 @@ from dpsql.cursor import Cursor
 from dpsql.request.loss import Amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
-from dpsql.result import Result
+from dpsql.result import Receipt, Result
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from datetime import datetime
 
     from dpsql.engine.description import Description
     from dpsql.engine.forecast import Forecast
@@ -103,6 +104,10 @@ class BaseConnection(ABC):
     @abstractmethod
     def watch(self, sql: str) -> Callable[[], str]:
         """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged."""
+
+    @abstractmethod
+    def answered_at(self, receipt: Receipt) -> datetime | None:
+        """When the newest stored release was charged that an answer rests on; None where it rests on none, or is not known."""
 
     def cursor(self) -> Cursor:
         """A new cursor."""

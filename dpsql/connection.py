@@ -23,10 +23,12 @@ from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
 from dpsql.request.target import Share
-from dpsql.result import Result
+from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from dpsql.backends import Backend
     from dpsql.engine.description import Description
     from dpsql.engine.explain import Explanation
@@ -483,6 +485,11 @@ class Connection(BaseConnection):
             return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}"
 
         return left_behind
+
+    def answered_at(self, receipt: Receipt) -> datetime | None:
+        """When the newest stored release was charged that an answer rests on; None where it rests on none."""
+        entries = map(self._engine.ledger.entry, receipt.replayed)
+        return max((entry.at for entry in entries if entry is not None), default=None)
 
     @_alone
     def reserve(

@@ -18,6 +18,8 @@ settings.load_profile("dpsql")
 
 # Tests make many objects and little garbage: looking for it less often is worth a twentieth of their time.
 gc.set_threshold(200_000, 20, 20)
+# The settings of whoever runs the tests are not those of the shells that they start.
+os.environ["XDG_CONFIG_HOME"] = os.devnull
 # What a fork inherits is not its to collect: engines in it would wait for threads that only the parent has, or crash.
 os.register_at_fork(after_in_child=gc.freeze)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -64,14 +66,22 @@ app.add_typer(users, name="users", context_settings={"help_option_names": ["-h",
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"dpsql {__version__}")
+        python = ".".join(map(str, sys.version_info[:3]))
+        engines = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "sqlglot"))
+        print(f"dpsql {__version__} ({engines}; Python {python})")
         raise typer.Exit
 
 
 @app.callback()
 def common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Show the versions of dpsql and its engines, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Ordinary SQL over private data, answered with differential privacy."""

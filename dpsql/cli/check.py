@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 
 import typer
 
+from dpsql.cli.advice import advice
 from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, default_epsilon, needed
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.errors import Error, ProgrammingError
@@ -202,6 +203,7 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
     if rules.max_epsilon is not None:
         yield f"a query may ask for ε {float(rules.max_epsilon):g} at most"
     yield from _warnings(rules)
+    yield from advice(rules)
     yield ""
     rows = []
     for name, found in rules.tables.items():

@@ -106,5 +106,6 @@ def query(
             raise typer.Exit(INTERRUPTED) from None
         deliver(result, form, output)
         beside = sys.stdout if form is Style.table and output is None else sys.stderr
-        cost = remarks(result, loss, connection.budget().values())
+        when = connection.answered_at(result.receipt)
+        cost = remarks(result, loss, connection.budget().values(), when)
         print(View.of(beside).show(dim(cost)), file=beside)

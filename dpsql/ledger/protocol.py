@@ -359,6 +359,10 @@ class Ledger(Protocol):
         """The entries (of one table; the last `limit`), oldest first."""
         ...
 
+    def entry(self, number: int) -> Entry | None:
+        """The entry of this number, None if there is none."""
+        ...
+
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
         ...

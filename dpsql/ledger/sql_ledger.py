@@ -263,6 +263,12 @@ class SqlLedger(SqlJournal):
         rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
         return tuple(stored_entry(row, self._digests) for row in reversed(rows))
 
+    def entry(self, number: int) -> Entry | None:
+        """As `Ledger.entry`."""
+        wanted = NEWEST_FIRST.where(ENTRIES.c.id == number)
+        rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
+        return stored_entry(rows[0], self._digests) if rows else None
+
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """As `Ledger.store_releases`."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
@@ -25,7 +27,7 @@ from dpsql.wire.cells import written_parameters
 
 if TYPE_CHECKING:
     from dpsql.explained import ExplainedQuery
-    from dpsql.result import Result
+    from dpsql.result import Receipt, Result
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -143,6 +145,16 @@ class RemoteConnection(BaseConnection):
     def describe(self) -> Description:
         """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
         return records.read(Description, self._transport.get("/v1/catalogue"))
+
+    @_alone
+    def answered_at(self, receipt: Receipt) -> datetime | None:
+        """As of a connection here, by the caller's own charges; None where another's release is answered again."""
+        found = list[datetime]()
+        for entry in receipt.replayed:
+            with suppress(ProgrammingError):
+                charged = self._transport.get(f"/v1/receipts/{entry}")["entries"]
+                found += [datetime.fromisoformat(each["at"]) for each in charged]
+        return max(found, default=None)
 
     def watch(self, sql: str) -> Callable[[], str]:
         """What it returns says what Ctrl-C has left: the server ends what it has begun, and may charge it a moment later."""

@@ -276,7 +276,7 @@ def _watch(_: State, __: str) -> NoReturn:
     raise ProgrammingError(
         "a query is not repeated by itself: asked again it has the same stored answer, and new noise is charged each time",
         code="command",
-        hint="\\g asks the last query again, free; dpsql shell --fresh draws new noise, at its price",
+        hint="\\g asks the last query again, free; in dpsql shell --fresh it draws new noise, at its price",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,23 @@ def percent_left(state: BudgetState) -> int:
     return 100 * left // state.limit.loss if state.limit.loss else 0
 
 
-def remarks(result: Result, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
+def remarks(
+    result: Result,
+    epsilon: Fraction | None,
+    states: Iterable[BudgetState],
+    answered_at: datetime | None = None,
+) -> str:
     """The lines under an answer: its notices, then its charge."""
-    return "\n".join([*result.notices, charged(result.receipt, epsilon, states)])
+    return "\n".join([*result.notices, charged(result.receipt, epsilon, states, answered_at)])
 
 
-def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
-    """One line a table: what the answer was charged, what is left; and what was answered again.
+def charged(
+    receipt: Receipt,
+    epsilon: Fraction | None,
+    states: Iterable[BudgetState],
+    answered_at: datetime | None = None,
+) -> str:
+    """One line a table: what the answer was charged, what is left; and what was answered again, and `answered_at` when.
 
     `epsilon` is the loss that was asked for; a receipt with an accuracy holds the one that was found for it.
     """
@@ -56,7 +67,8 @@ def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetS
     if receipt.replayed:
         paid = ", ".join(map(str, receipt.replayed))
         free = "the rest is free" if receipt.entries else "nothing was charged"
-        lines.append(f"{free}: an earlier answer to the same question, ledger entry {paid}")
+        when = "" if answered_at is None else f" of {answered_at:%Y-%m-%d %H:%M} UTC"
+        lines.append(f"{free}: an earlier answer{when} to the same question, ledger entry {paid}")
     return "\n".join(lines) or "nothing was charged: the answer follows from the policy"
 
 

@@ -79,7 +79,7 @@ class Session:
         """The reply to a statement or command, and those to what it asks for: a query, or the entries of a file."""
         reply = self.reply(part)
         if reply.asking is not None:
-            yield self._attempted(partial(self._query, reply.asking))
+            yield self._attempted(partial(self._send, reply.asking))
         elif reply.file is not None:
             yield from self._included(reply.file)
         else:
@@ -133,6 +133,11 @@ class Session:
             return commands.explain(self.state, text)
         return self._query(Asking(text))
 
+    def _send(self, asked: Asking) -> Reply:
+        """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
+        told = is_explain(asked.sql) or describe.asked(asked.sql) is not None
+        return self._reply(asked.sql) if told else self._query(asked)
+
     def _query(self, asked: Asking) -> Reply:
         state, terminal = self.state, self.state.terminal
         state.last = asked.sql
@@ -147,7 +152,8 @@ class Session:
         state.receipt = result.receipt
         charged = [entry["table"] for entry in result.receipt.entries]
         state.table = charged[-1] if charged else state.table
-        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values())
+        when = state.connection.answered_at(result.receipt)
+        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values(), when)
         remarks = state.view.show(dim("\n".join([cost, *took])))
         expanded = "on" if asked.expanded else state.settings.expanded
         if (output := asked.output or state.output) is not None:
@@ -162,8 +168,11 @@ class Session:
 
     def _steep(self, sql: str, terms: Mapping[str, Any]) -> Price | None:
         """The price of a query that costs more than the session asks without a yes."""
+        most = self.state.settings.ask_above
+        if terms["target_error"] is None and terms["epsilon"] <= most:
+            return None
         price = self.state.connection.explain(sql, **terms).price
-        return price if price is not None and price.epsilon > self.state.settings.ask_above else None
+        return price if price is not None and price.epsilon > most else None
 
     def _failed(self, text: str) -> Reply:
         return Reply(self.state.view.show(styled(text)), failed=True)

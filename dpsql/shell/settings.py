@@ -54,7 +54,7 @@ def settings(path: Path) -> Settings:
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
         raise _wrong(path, f"it cannot be read: {error.strerror}") from None

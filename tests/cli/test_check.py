@@ -127,3 +127,50 @@ def test_check_of_a_file_that_is_no_text(run: Run, study: Path, tmp_path: Path) 
     for file in (binary, tmp_path / "missing.sql"):
         ran = run("check", file, "--policy", study.with_suffix(".yaml"))
         assert (ran.code, "error[query_file]" in ran.err) == (1, True)
+
+
+WEAK = """version: 1
+privacy_unit: person
+budget: {epsilon: 3, delta: 1e-7}
+max_epsilon: 1
+default_epsilon: 0.8
+per_analyst: {epsilon: 1}
+analysts: {olga: {epsilon: 3}}
+tables:
+  visits:
+    unit: person_id
+    rows_per_unit: 3
+    columns: {cost: {type: integer, bounds: [0, 9]}, e_mail: {type: varchar}, filename: {type: varchar}}
+  wages:
+    unit: row
+    budget: {epsilon: 12, delta: 0.001}
+    max_epsilon: 12
+"""
+
+
+def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
+    """What is valid and has no effect, cannot be reached, promises little, or names people; a sound policy has none."""
+    policy = tmp_path / "weak.yaml"
+    policy.write_text(WEAK)
+    said = run("check", policy).out
+    for line in (
+        "visits: default_epsilon 0.8 is refused: its budget admits no query above ε 0.555",
+        "visits: the budget of olga has no effect: it is not less than the table's own",
+        "visits.e_mail looks like an identifier of people",
+        "wages: ε 12 is weak",
+        "wages: δ 0.001 is large",
+        "wages: max_epsilon 12 has no effect: its budget admits no query above ε ",
+    ):
+        assert line in said, line
+    assert "per_analyst has no effect" not in said
+    assert "filename looks" not in said
+    assert "\nmax_epsilon 1 has no effect" not in said
+    policy.write_text(WEAK.partition("  wages")[0])
+    assert (
+        "max_epsilon 1 has no effect: no table's budget admits a query above ε 0.555"
+        in run("check", policy).out
+    )
+    sound = WEAK.partition("  wages")[0].replace("max_epsilon: 1", "max_epsilon: 0.5").replace("0.8", "0.1")
+    policy.write_text(sound.replace("olga: {epsilon: 3}", "olga: {epsilon: 2}").replace("e_mail", "mailing"))
+    said = run("check", policy).out
+    assert not any(word in said for word in ("no effect", "is weak", "is large", "identifier", "is refused"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,7 +39,10 @@ def test_without_a_command_there_is_help(run: Run) -> None:
 
 def test_version(run: Run) -> None:
     """The version is that of the package."""
-    assert run("--version").out == f"dpsql {dpsql.__version__}\n"
+    assert re.fullmatch(
+        rf"dpsql {re.escape(dpsql.__version__)} \(duckdb [\d.]+, sqlglot [\d.]+; Python 3[\d.]+\)\n",
+        run("--version").out,
+    )
 
 
 def new_ledger(study: Path) -> str:
@@ -212,7 +216,10 @@ def test_an_earlier_answer_is_free_and_new_noise_is_not(run: Run, study: Path) -
     first = run("query", study, COUNT, "-e", "1", "--format", "csv")
     again = run("query", study, COUNT, "-e", "1", "--format", "csv")
     assert (again.code, again.out) == (0, first.out)
-    assert again.err == "nothing was charged: an earlier answer to the same question, ledger entry 1\n"
+    assert re.fullmatch(
+        r"nothing was charged: an earlier answer of 20\d\d-\d\d-\d\d \d\d:\d\d UTC to the same question, ledger entry 1\n",
+        again.err,
+    )
     assert "replayed free" in run("explain", study, COUNT, "-e", "1").out
     assert "replayed free" not in run("explain", study, COUNT, "-e", "1", "--fresh").out
     assert (

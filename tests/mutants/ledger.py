@@ -13,6 +13,22 @@ _FORGED = "tests/attacks/test_a17_amendments.py"
 
 FAULTS = (
     Fault(
+        "mistyped-ledgers-begin",
+        "dpsql.cli.known_ledgers:begins",
+        "met is not None and not wanted",
+        "met is None and wanted is None",
+        "a slip in the ledger's path is a second budget for the same data",
+        "tests/cli/test_commands.py::test_a_mistyped_ledger_is_not_begun",
+    ),
+    Fault(
+        "steep-prices-not-asked",
+        "dpsql.shell.session:Session._steep",
+        "price.epsilon > most",
+        "price.epsilon > most + 10**6",
+        "what costs more than the threshold is charged without a question",
+        "tests/shell/test_prompt.py::test_a_steep_price_is_asked_first",
+    ),
+    Fault(
         "amended-below-what-is-spent",
         "dpsql.ledger.amendments:require_amendable",
         "not spent.within(after.limit)",
@@ -486,8 +502,8 @@ FAULTS = (
     ),
     Fault(
         "written-entries-not-read-back",
-        "dpsql.ledger.journal:SqlJournal._written",
-        "self._require_written(connection, before.head, rows)",
+        "dpsql.ledger.journal:SqlJournal._insert",
+        "self._require_written(connection, self._chain.head if last is None else last, rows)",
         "",
         "a trap in the file undoes a charge as it is made",
         "tests/attacks/test_a17_rollback_and_tampering.py::test_a_charge_that_does_not_stay_is_no_charge",

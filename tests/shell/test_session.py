@@ -202,6 +202,8 @@ def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
     assert set(json.loads(once.read_text())) == {"columns", "rows", "notices", "receipt"}
     assert "shown here again" in ask(session, "\\o")
     assert ask(session, f"{COUNT};").startswith("count_star()")
+    assert ask(session, "SHOW TABLES \\g").split()[0] == "table"
+    assert ask(session, f"EXPLAIN {COUNT} \\g").startswith("Price")
     for entry in (f"\\o {tmp_path}", f"\\i {tmp_path}/none.sql", "\\i"):
         assert "error[" in fail(session, entry)
     questions.write_text(f"\\i {questions}\n")

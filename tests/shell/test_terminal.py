@@ -22,7 +22,17 @@ class Shell:
             "XDG_CONFIG_HOME": str(folder),
             **more,
         }
-        arguments = ["-m", "dpsql.cli", "shell", str(database), "-e", "1", "-l", str(folder / "s.ledger")]
+        arguments = [
+            "-m",
+            "dpsql.cli",
+            "shell",
+            str(database),
+            "-e",
+            "1",
+            "-l",
+            str(folder / "s.ledger"),
+            "--new-ledger",
+        ]
         self.child = pexpect.spawn(
             sys.executable,
             arguments,

@@ -1,0 +1,97 @@
+"""What `dpsql check` tells the owner of a policy that is valid and may not be meant: weak, unreachable, or of no effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Budget
+    from dpsql.policy import Policy
+
+_LARGE_DELTA: Final = Fraction(1, 100_000)
+_LARGE_EPSILON: Final = 10
+_IDENTIFIERS: Final = re.compile(
+    r"(?:^|_)(?:(?:first|last|full|sur|family|given)_?name|name|e?_?mail|phone|mobile|fax|address|street|ssn|nino|"
+    r"passport|iban|licen[cs]e|birth_?date|date_of_birth|dob|ip|mac|uuid|guid)(?:$|_)",
+    re.IGNORECASE,
+)
+
+
+def advice(policy: Policy) -> Iterator[str]:
+    """A sentence for each setting that an owner should look at again. It follows from the policy alone."""
+    from dpsql.engine.budgets import budget
+
+    reach = {name: _reach(budget(policy, name)) for name in policy.private_tables()}
+    for name in reach:
+        yield from _of_budget(name, budget(policy, name))
+    yield from _never_reached(policy, reach)
+    yield from _of_analysts(policy)
+    for name in reach:
+        for column in policy.tables[name].columns:
+            if _IDENTIFIERS.search(column):
+                yield f"{name}.{column} looks like an identifier of people: leave it out unless analysts need it"
+
+
+def _of_budget(name: str, own: Budget) -> Iterator[str]:
+    if own.epsilon > _LARGE_EPSILON:
+        yield f"{name}: ε {float(own.epsilon):g} is weak: above {_LARGE_EPSILON}, little is promised to one unit"
+    if own.delta > _LARGE_DELTA:
+        yield (
+            f"{name}: δ {float(own.delta):g} is large: with that probability all of a unit may be known;"
+            " write a number far below 1 / (number of units), such as 1e-7"
+        )
+
+
+def _never_reached(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
+    """Caps and defaults beside the ε of the largest single query that each budget admits."""
+    if not reach:
+        return
+    most = max(reach.values())
+    if policy.max_epsilon is not None and policy.max_epsilon > most:
+        yield (
+            f"max_epsilon {float(policy.max_epsilon):g} has no effect: no table's budget admits a query above"
+            f" ε {_down(most)}"
+        )
+    for name, own in reach.items():
+        cap = policy.tables[name].max_epsilon
+        if cap is not None and cap > own:
+            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget admits no query above ε {_down(own)}"
+        if policy.default_epsilon is not None and policy.default_epsilon > own:
+            yield (
+                f"{name}: default_epsilon {float(policy.default_epsilon):g} is refused: its budget admits no query"
+                f" above ε {_down(own)}"
+            )
+        if policy.min_epsilon > own:
+            yield f"{name}: nothing can be asked: its budget admits no query of min_epsilon {float(policy.min_epsilon):g}"
+
+
+def _of_analysts(policy: Policy) -> Iterator[str]:
+    """Budgets of analysts that are not below the table's own."""
+    from dpsql.engine.budgets import budgets
+    from dpsql.ledger.protocol import Account, AccountKey
+
+    named = [*policy.analysts, *([] if policy.per_analyst is None else ["#"])]
+    found = {key: own for key, own in budgets(policy, named).items() if isinstance(key, AccountKey)}
+    for key, own in found.items():
+        table = Account.of(budgets(policy)[key.table])
+        if table.limit.within(Account.of(own).limit):
+            whose = "per_analyst" if key.analyst == "#" else f"the budget of {key.analyst}"
+            yield f"{key.table}: {whose} has no effect: it is not less than the table's own"
+
+
+def _reach(own: Budget) -> Fraction:
+    """The ε of the largest single query that a budget admits."""
+    from dpsql.accounting.spend import NOTHING
+    from dpsql.ledger.protocol import Account
+
+    account = Account.of(own)
+    return account.accountant.remaining_epsilon(NOTHING, account.limit)
+
+
+def _down(value: Fraction) -> str:
+    from dpsql.request.loss import rounded
+
+    return rounded(value)
