@@ -20,7 +20,7 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.policy.engine_types import called, element, fields, read_as, reads, unread
+from dpsql.policy.engine_types import UNLIMITED, called, element, fields, read_as, reads, unread
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
@@ -212,7 +212,7 @@ def _exact(facts: Facts) -> bool:
             return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS
         case Type.DOUBLE:
             whole = _engine_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
-            return engine != UNTYPED and not whole and (digits or 0) <= MOST_DIGITS
+            return engine not in (UNTYPED, UNLIMITED) and not whole and (digits or 0) <= MOST_DIGITS
         case _:
             return engine not in (UNTYPED, "TIMESTAMP_NS", "TIMESTAMPTZ_NS", "TIME_NS")
 

@@ -34,6 +34,9 @@ class PolicyType:
     sized: tuple[str, ...] = ()
 
 
+UNLIMITED = "NUMERIC"
+"""The engine type of PostgreSQL's NUMERIC without a precision, or with one of more than 38 digits: no DOUBLE, nor a text,
+tells its values apart."""
 _WHOLE = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT"
 
 POLICY_TYPES: tuple[PolicyType, ...] = (
@@ -56,7 +59,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         r"FLOAT|DOUBLE|DECIMAL\(.*\)",
         "as the nearest 64-bit floating-point number; NaN is NULL; up to 15 decimal digits are exact",
         "as integer; a DECIMAL is compared and rounded as one, its sum is a DOUBLE",
-        also=_WHOLE,
+        also=rf"{_WHOLE}|{UNLIMITED}",
         sized=("decimal", "numeric", "dec", "float"),
     ),
     PolicyType(

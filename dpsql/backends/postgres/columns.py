@@ -17,7 +17,6 @@ from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.postgres.types import UNLIMITED
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
 from dpsql.backends.quoting import identifier
-from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
@@ -57,12 +56,6 @@ def widened(column: Column) -> str:
                 f"CASE WHEN {raw} BETWEEN -{_FAR} AND {_FAR} THEN CAST(ROUND({raw}, 300) AS {REAL}) "
                 f"WHEN {raw} < 0 THEN -{INFINITY} WHEN {raw} > 0 THEN {INFINITY} END"
             )
-        case Type.VARCHAR if engine == UNLIMITED:
-            raise QueryRejected(
-                f"{column.name} is NUMERIC without a precision, in which one number has several texts",
-                code="engine",
-                hint="give the column a precision, as NUMERIC(18, 0), or declare it double",
-            )
         case Type.VARCHAR:
             text = f"CAST({raw} AS TEXT)"
             return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'
@@ -77,7 +70,9 @@ def widened(column: Column) -> str:
 def _raw(column: Column) -> str:
     """A column as it is stored; NUMERIC has a NaN, which is greater than all numbers."""
     stored = identifier(column.name)
-    return f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith("DECIMAL") else stored
+    return (
+        f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(("DECIMAL", UNLIMITED)) else stored
+    )
 
 
 def _integer(raw: str, read: str, facts: Facts) -> str:

@@ -51,8 +51,9 @@ class PostgresBackend:
         self._alone = threading.RLock()
         self._inside = self._cancelled = False
         self._columns: dict[str, list[tuple[str, str]]] = {}
-        self._connection = _connected(url)
+        self._connection, self._copies = _connected(url), PublicCopies()
         try:
+            self._answered("SET statement_timeout = 0")  # a role's own would end what sets the others
             ((self.database, number, encoding, self._oid, *powers),) = self._look(catalogue.SERVER)
             self.version = f"{number // 10_000}.{number % 10_000}"
             _require_version(number // 10_000, encoding)
@@ -60,7 +61,6 @@ class PostgresBackend:
         except BaseException:
             self._connection.close()
             raise
-        self._copies = PublicCopies()
 
     @cached_property
     def place(self) -> Place | None:
@@ -90,9 +90,7 @@ class PostgresBackend:
         """
         found: dict[str, list[tuple[str, str]]] = {}
         for schema, table, column, name, kind, own, computed, members in self._look(catalogue.SCHEMA):
-            known = (
-                engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (AN EXTENSION)"
-            )
+            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
             plain = identifier(table) if "." in table else table
             called = plain if schema == SCHEMA else f"{schema}.{plain}"
             found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
@@ -204,7 +202,8 @@ class PostgresBackend:
     def _look(self, sql: str, parameters: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
         """The rows of a query of the catalogue; one that fails within a transaction does not end it."""
         if not self._inside:
-            return self._answered(sql, parameters)
+            with self.snapshot():
+                return self._answered(sql, parameters)
         self._answered("SAVEPOINT looked")
         try:
             return self._answered(sql, parameters)

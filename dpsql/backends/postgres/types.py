@@ -1,7 +1,7 @@
 """PostgreSQL's types, by the names of the engine types that policies and plans know.
 
-A column whose type is not listed here has the name that PostgreSQL gives it, which no policy reads: domains and types of
-extensions (as citext) among them, whose functions and comparisons anybody may have defined.
+A column whose type is not listed here has a name that no policy reads: domains and types of extensions (as citext) among
+them, whose functions and comparisons anybody may have defined.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-UNLIMITED = "DECIMAL(1000,1000)"
-"""NUMERIC without a precision, or with one that DuckDB's DECIMAL does not have: read as DOUBLE."""
+from dpsql.policy.engine_types import UNLIMITED
+
 _MOST_DIGITS = 38
 _NAMES = MappingProxyType(
     {
@@ -41,19 +41,20 @@ def engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     """The engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
 
     >>> engine_type("character varying(20)"), engine_type("numeric(12,2)"), engine_type("numeric")
-    ('VARCHAR', 'DECIMAL(12,2)', 'DECIMAL(1000,1000)')
+    ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
     >>> engine_type("timestamp(3) with time zone"), engine_type("mood", "e", ["sad", "ok"]), engine_type("citext")
-    ('TIMESTAMP WITH TIME ZONE', "ENUM('sad', 'ok')", 'CITEXT')
+    ('TIMESTAMP WITH TIME ZONE', "ENUM('sad', 'ok')", 'CITEXT (POSTGRESQL)')
     """
     if kind == "e":
         listed = ", ".join("'" + member.replace("'", "''") + "'" for member in members)
         return f"ENUM({listed})"
+    unread = f"{name.upper()} (POSTGRESQL)"
     if kind != "b":
-        return f"{name.upper()} (A DOMAIN)" if kind == "d" else name.upper()
+        return unread
     found = _SIZED.fullmatch(name)
     if found is None:
-        return _NAMES.get(name, name.upper())
+        return _NAMES.get(name, unread)
     if found["name"] == "numeric":
         digits, scale = int(found["digits"]), int(found["scale"] or 0)
         return f"DECIMAL({digits},{scale})" if 0 <= scale <= digits <= _MOST_DIGITS else UNLIMITED
-    return _NAMES.get(found["name"] + found["rest"], name.upper())
+    return _NAMES.get(found["name"] + found["rest"], unread)

@@ -1,0 +1,381 @@
+"""The connection to PostgreSQL: what is read of which tables, under which settings, and what a failure says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from engines.loading import database, grant
+from postgres import Server
+
+import dpsql
+from dpsql.backends.postgres import connection as module
+from dpsql.backends.postgres.connection import PostgresBackend
+from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
+
+EXACT = 10**15
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 10**30, "delta": 1e-6},
+    "tables": {
+        "people": {
+            "unit": "id",
+            "rows_per_unit": 1,
+            "columns": {
+                "x": {"type": "double", "bounds": [-10, 10]},
+                "n": {"type": "integer", "bounds": [0, 100]},
+                "price": {"type": "double", "bounds": [0, 50]},
+                "name": {"type": "varchar"},
+                "kind": {"type": "varchar", "values": ["a", "B", "é"]},
+                "day": {"type": "date"},
+                "moment": {"type": "timestamptz"},
+                "hour": {"type": "time"},
+            },
+        },
+        "kinds": {"public": True},
+    },
+}
+PEOPLE = """
+    CREATE TABLE people (
+        id bigint, x double precision, n numeric(20,0), price numeric, name varchar(40), kind char(5),
+        day date, moment timestamptz, hour time
+    );
+    CREATE TABLE kinds (kind text, label text, weight numeric(5,2), since date);
+    INSERT INTO kinds VALUES ('a', 'small', 1.5, '2020-01-01'), ('B', 'large', NULL, 'infinity'), ('é', NULL, 'NaN', '0044-03-15 BC');
+"""
+
+
+@pytest.fixture
+def people(server: Server) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
+    """An empty table of people, and kinds."""
+    with database(server, "people") as (url, owner):
+        owner.execute(PEOPLE)
+        grant(owner)
+        yield url, owner
+
+
+def ask(url: str, sql: str, policy: dict[str, Any] = POLICY) -> list[tuple[Any, ...]]:
+    with dpsql.connect(url, policy=policy, ledger=":memory:", epsilon=EXACT) as con:
+        return list(con.query(sql).rows)
+
+
+def hold(owner: psycopg.Connection[Any], *rows: str) -> None:
+    owner.execute("TRUNCATE people")
+    for row in rows:
+        owner.execute(f"INSERT INTO people VALUES ({row})".encode())
+
+
+SPECIAL = (
+    "1, 'NaN', 'NaN', 'NaN', NULL, NULL, NULL, NULL, NULL",
+    "2, 'Infinity', 99999999999999999999, 'Infinity', 'x', 'a', 'infinity', 'infinity', '24:00'",
+    "3, '-Infinity', -99999999999999999999, '-Infinity', 'x', 'B', '-infinity', '-infinity', '00:00'",
+    "4, 5e-324, 1, 1e-400, 'y ', 'é', '0044-03-15 BC', '0044-03-15 BC', '12:00'",
+    "5, -0.0, 2, 1e400, '', 'z', '5874897-12-31', '294276-12-31', '23:59:59.999999'",
+    "6, 1e308, 3, 1e131071, repeat('é', 20), 'a', '2024-02-29', '2024-02-29 23:30:00-05', '12:00'",
+)
+
+
+def test_what_is_stored_is_read_within_bounds(people: tuple[str, Any]) -> None:
+    """NaN is NULL, what is beyond a bound is at it, and moments are read in UTC, whatever a row holds."""
+    url, owner = people
+    hold(owner, *SPECIAL)
+    assert ask(url, "SELECT SUM(x), COUNT(x), SUM(n), COUNT(n) FROM people") == [(10.0, 5, 106, 5)]
+    assert ask(url, "SELECT SUM(price), COUNT(price) FROM people") == [(150.0, 5)]
+    assert ask(url, "SELECT COUNT(*), COUNT(day), COUNT(moment), COUNT(hour) FROM people") == [(6, 1, 1, 4)]
+    assert ask(
+        url, "SELECT COUNT(*) FROM people WHERE EXTRACT(day FROM moment) = 1 AND hour = TIME '12:00'"
+    ) == [(1,)]
+    assert ask(url, "SELECT COUNT(*) FROM people WHERE x * x > 99 OR x / n > 5 OR x + 1e308 > 0") == [(5,)]
+    assert ask(url, "SELECT COUNT(*) FROM people WHERE kind = 'a'") == [(2,)]
+    assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'y' OR name < 'X'") == [(1,)]
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+@pytest.mark.parametrize(
+    "item",
+    [
+        "SUM(x * x * 1e300)",
+        "SUM(CAST(x * 1e300 AS BIGINT))",
+        "SUM(n * 92233720368547758)",
+        "SUM(price / x)",
+        "AVG(LN(ABS(x)) + EXP(x * 100))",
+        "SUM(EXTRACT(year FROM day + CAST(n AS INTEGER)))",
+        "COUNT(DISTINCT name || kind)",
+        "MEDIAN(x - 1e308)",
+        "SUM(DATE_DIFF('day', day, moment))",
+    ],
+)
+def test_no_row_ends_a_query(people: tuple[str, Any], item: str, special: str) -> None:
+    """What one person holds decides over no error, whatever is computed."""
+    url, owner = people
+    hold(owner, "7, 1, 1, 1, 'n', 'a', '2024-01-01', '2024-01-01', '12:00'", special)
+    bounded = (
+        item.replace("SUM(", "SUM(LEAST(9, ")
+        .replace("AVG(", "AVG(LEAST(9, ")
+        .replace("MEDIAN(", "MEDIAN(LEAST(9, ")
+    )
+    text = bounded if bounded == item else bounded[:-1] + "))"
+    for sql in (
+        f"SELECT {text} FROM people",
+        f"SELECT {text} FROM (SELECT * FROM people WHERE x BETWEEN 0 AND 2 AND n > 0) AS s",
+    ):
+        try:
+            ask(url, sql)
+        except QueryRejected:
+            continue
+
+
+def test_texts_are_compared_by_their_bytes(server: Server) -> None:
+    """Neither a database's collation nor a column's decides over equality or order."""
+    with database(server, "people") as (url, owner):
+        owner.execute(PEOPLE)
+        owner.execute(
+            "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        owner.execute(
+            'ALTER TABLE people ALTER name TYPE text COLLATE folded, ALTER kind TYPE text COLLATE "en-x-icu"'
+        )
+        grant(owner)
+        hold(
+            owner,
+            "1, 0, 0, 0, 'Ann', 'a', NULL, NULL, NULL",
+            "2, 0, 0, 0, 'ANN', 'B', NULL, NULL, NULL",
+            "3, 0, 0, 0, 'ann', 'é', NULL, NULL, NULL",
+        )
+        assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'ann'") == [(1,)]
+        assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(3,)]
+        assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
+
+
+def test_nobodys_settings_decide(people: tuple[str, Any]) -> None:
+    """Settings of the role and of the database are set again for each query."""
+    url, owner = people
+    hold(owner, "1, 0.1, 1, 1, 'b', 'a', '2024-02-01', '2024-02-01 00:30:00+00', '12:00'")
+    for name, value in {
+        "TimeZone": "America/New_York",
+        "DateStyle": "SQL, DMY",
+        "extra_float_digits": "-15",
+        "standard_conforming_strings": "off",
+        "bytea_output": "escape",
+        "transform_null_equals": "on",
+        "search_path": "other",
+        "default_transaction_isolation": "serializable",
+        "statement_timeout": "1ms",
+        "lock_timeout": "1ms",
+    }.items():
+        owner.execute(f"ALTER ROLE reader SET {name} = '{value}'".encode())
+    owner.execute("CREATE SCHEMA other; CREATE TABLE other.people AS SELECT 1 AS id")
+    owner.execute(
+        "CREATE FUNCTION other.abs(double precision) RETURNS double precision LANGUAGE sql AS 'SELECT 1/0.0'"
+    )
+    try:
+        assert ask(
+            url, "SELECT COUNT(*) FROM people WHERE EXTRACT(month FROM moment) = 2 AND name <> 'a\\b'"
+        ) == [(1,)]
+        assert ask(
+            url, "SELECT COUNT(*) FROM people WHERE ABS(x) < 1 AND CAST(day AS VARCHAR) = '2024-02-01'"
+        ) == [(1,)]
+    finally:
+        owner.execute("ALTER ROLE reader RESET ALL")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("ALTER TABLE people ENABLE ROW LEVEL SECURITY", "view_source"),
+        ("ALTER TABLE people RENAME TO p; CREATE VIEW people AS SELECT * FROM p", "view_source"),
+        ("ALTER TABLE people RENAME TO p; CREATE MATERIALIZED VIEW people AS SELECT * FROM p", "view_source"),
+        ("CREATE DOMAIN short AS text; ALTER TABLE people ALTER name TYPE short", "column_type"),
+        ("CREATE EXTENSION citext; ALTER TABLE people ALTER name TYPE citext", "column_type"),
+        ("ALTER TABLE people ALTER name TYPE json USING NULL", "column_type"),
+        ('ALTER TABLE people ADD "X" double precision', "column_missing"),
+        ('CREATE TABLE "People" (id int)', "table_missing"),
+        ('ALTER TABLE people RENAME TO "People"', "table_missing"),
+        ("ALTER TABLE people ALTER id TYPE numeric", "unit_type"),
+        (
+            "CREATE EXTENSION file_fdw; CREATE SERVER f FOREIGN DATA WRAPPER file_fdw; CREATE FOREIGN TABLE more () INHERITS (people) SERVER f OPTIONS (filename '/nowhere')",
+            "view_source",
+        ),
+    ],
+)
+def test_what_could_fail_on_a_row_is_refused(people: tuple[str, Any], change: str, code: str) -> None:
+    """Views, foreign tables, row security, domains and extensions' types, and names in two cases: at connect."""
+    url, owner = people
+    try:
+        owner.execute(change.encode())
+    except (psycopg.errors.UndefinedFile, psycopg.errors.FeatureNotSupported):
+        pytest.fail("the extension is not installed")
+    grant(owner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(PolicyError) as caught:
+            ask(url, "SELECT COUNT(*) FROM people")
+    assert caught.value.code == code
+
+
+def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> None:
+    """A superuser, a role that may write, and one that may read other tables."""
+    url, owner = people
+    with pytest.warns(UserWarning, match="superuser"):
+        ask(url.replace("reader@", "ledger@"), "SELECT COUNT(*) FROM people")
+    owner.execute("CREATE TABLE secrets (x int); GRANT SELECT ON secrets TO reader")
+    with pytest.warns(UserWarning, match=r"does not declare: public\.secrets"):
+        ask(url, "SELECT COUNT(*) FROM people")
+    owner.execute("DROP TABLE secrets; GRANT INSERT ON people TO reader")
+    with pytest.warns(UserWarning, match=r"may change public\.people"):
+        ask(url, "SELECT COUNT(*) FROM people")
+
+
+def test_public_tables_are_read_as_duckdb_reads_them(people: tuple[str, Any]) -> None:
+    """A query on public rows alone, and public rows beside released ones."""
+    url, owner = people
+    hold(owner, *(f"{i}, {i}, {i}, 1, 'n', '{'aB'[i % 2]}', NULL, NULL, NULL" for i in range(8)))
+    assert ask(url, "SELECT kind, weight * 2, since FROM kinds ORDER BY kind DESC") == [
+        ("é", None, None),
+        ("a", 3.0, dt.date(2020, 1, 1)),
+        ("B", None, None),
+    ]
+    sql = "SELECT label, COUNT(*) AS n FROM people JOIN kinds USING (kind) GROUP BY label ORDER BY n, label"
+    assert [row for row in ask(url, sql) if row[1]] == [("large", 4), ("small", 4)]
+    assert ask(
+        url, "SELECT COUNT(*) FROM people WHERE kind IN (SELECT kind FROM kinds WHERE weight > 1)"
+    ) == [(4,)]
+
+
+def test_a_query_reads_one_snapshot_and_writes_nothing(people: tuple[str, Any]) -> None:
+    """Rows that others write while a query runs are not in it; the transaction can write nothing."""
+    url, owner = people
+    hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
+    backend = PostgresBackend(url, private=["people"], public=["kinds"])
+    with backend.snapshot():
+        before = backend.run("SELECT COUNT(*) FROM public.people").reveal()
+        owner.execute("INSERT INTO people SELECT * FROM people")
+        assert backend.run("SELECT COUNT(*) FROM public.people").reveal() == before == [(1,)]
+        with pytest.raises(BackendError):
+            backend.run("DELETE FROM public.people")
+    assert backend.run("SELECT COUNT(*) FROM public.people").reveal() == [(2,)]
+    backend.close()
+
+
+def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
+    """The words of PostgreSQL reach nobody, not as the context of an error either."""
+    url, owner = people
+    hold(owner, "1, 0, 0, 0, 'secret', 'a', NULL, NULL, NULL")
+    backend = PostgresBackend(url, private=["people"], public=["kinds"])
+    with pytest.raises(BackendError) as caught:
+        backend.run("SELECT CAST(name AS INTEGER) FROM public.people")
+    assert "secret" not in repr(caught.value)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert backend.run("SELECT 1").reveal() == [(1,)]
+    backend.close()
+
+
+def test_a_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> None:
+    """A statement that takes too long fails, and one that is interrupted says that it was cancelled."""
+    url, _ = people
+    backend = PostgresBackend(url, private=["people"], public=["kinds"], timeout=1)
+    with pytest.raises(BackendError):
+        backend.run("SELECT pg_catalog.pg_sleep(30)")
+    slow = PostgresBackend(url, private=["people"], public=["kinds"])
+
+    def interrupt() -> None:
+        time.sleep(0.3)
+        slow.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(OperationalError) as caught:
+        slow.run("SELECT pg_catalog.pg_sleep(30)")
+    thread.join()
+    assert caught.value.code == "cancelled"
+    assert slow.run("SELECT 1").reveal() == [(1,)]
+    backend.close()
+    slow.close()
+
+
+def test_names_that_would_be_cut_are_refused(people: tuple[str, Any]) -> None:
+    """Two names that begin alike would be one: no statement has them, and nothing is charged."""
+    url, owner = people
+    hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
+    long = "a" * 62 + "é"
+    sql = f'SELECT COUNT(*) FROM people AS "{long}1" WHERE EXISTS (SELECT 1 FROM people AS "{long}2" WHERE "{long}2".id = "{long}1".id)'
+    with pytest.raises(QueryRejected) as caught:
+        ask(url, sql)
+    assert caught.value.code == "engine"
+
+
+def test_a_text_with_character_zero_is_refused(people: tuple[str, Any]) -> None:
+    """PostgreSQL has no such text."""
+    with (
+        dpsql.connect(people[0], policy=POLICY, ledger=":memory:", epsilon=1) as con,
+        pytest.raises(QueryRejected) as caught,
+    ):
+        con.query("SELECT COUNT(*) FROM people WHERE name = ?", ["a\0"])
+    assert caught.value.code == "engine"
+
+
+def test_the_database_has_an_identity(people: tuple[str, Any], server: Server, tmp_path: Any) -> None:
+    """A ledger that has met one database refuses another of the same server."""
+    url, owner = people
+    hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
+    ledger = tmp_path / "people.ledger"
+    with dpsql.connect(url, policy=POLICY, ledger=ledger, epsilon=1) as con:
+        first = con.query("SELECT COUNT(*) FROM people").rows
+    with dpsql.connect(url, policy=POLICY, ledger=ledger, epsilon=1) as con:
+        assert con.query("SELECT COUNT(*) FROM people").rows == first
+    with database(server, "others") as (other, theirs):
+        theirs.execute(PEOPLE)
+        grant(theirs)
+        with pytest.raises(PolicyError) as caught:
+            dpsql.connect(other, policy=POLICY, ledger=ledger)
+    assert caught.value.code == "another_database"
+
+
+def test_any_ledger_goes_with_any_engine(people: tuple[str, Any], server: Server) -> None:
+    """The ledger of a PostgreSQL server remembers what is asked of tables in PostgreSQL."""
+    url, owner = people
+    hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS engines CASCADE; CREATE SCHEMA engines")
+    ledger = f"{server.url}&options=-csearch_path%3Dengines"
+    policy = POLICY | {"budget": {"epsilon": 3, "delta": 1e-6}}
+    with dpsql.connect(url, policy=policy, ledger=ledger, epsilon=0.1) as con:
+        con.query("SELECT COUNT(*) FROM people")
+        assert con.budget()["people"].queries == 1
+
+
+def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to install."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(OperationalError) as caught:
+        dpsql.connect("postgresql://nowhere/x", policy=POLICY, ledger=":memory:")
+    assert caught.value.code == "driver_missing"
+    assert "dpsql[postgres]" in str(caught.value)
+
+
+def test_a_server_that_is_not_there() -> None:
+    """It does not say with which password."""
+    with pytest.raises(OperationalError) as caught:
+        dpsql.connect("postgresql://me:secret@/x?host=/nowhere", policy=POLICY, ledger=":memory:")
+    assert caught.value.code == "no_database"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "encoding", "code"), [(14, "UTF8", "engine_version"), (16, "LATIN1", "encoding")]
+)
+def test_a_server_that_was_not_reviewed_is_refused(number: int, encoding: str, code: str) -> None:
+    """Another version, or another encoding."""
+    with pytest.raises(OperationalError) as caught:
+        module._require_version(number, encoding)
+    assert caught.value.code == code
