@@ -14,12 +14,12 @@ import datetime as dt
 import math
 
 from dpsql.backends.dialect import CALENDAR
-from dpsql.backends.postgres.types import UNLIMITED
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
 from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
+from dpsql.policy.engine_types import UNLIMITED
 
 MOST_BYTES = 2**20
 """Longer texts are read as NULL: a text of PostgreSQL has at most 1 GB, and what is made of several must have less."""

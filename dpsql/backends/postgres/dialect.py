@@ -208,7 +208,8 @@ class PostgresDialect:
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """EXISTS."""
-        return f'{left} WHERE {"NOT " * anti}EXISTS (SELECT 1 FROM {right} AS "#of" WHERE "#of".u = {left}.u)'
+        chosen = "NOT EXISTS" if anti else "EXISTS"
+        return f'{left} WHERE {chosen} (SELECT 1 FROM {right} AS "#of" WHERE "#of".u = {left}.u)'
 
     def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
         """Equal arrays of texts: NULL equals NULL there, and a full join needs an equality that can be hashed."""

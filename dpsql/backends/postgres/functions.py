@@ -103,9 +103,10 @@ def _sum(symbol: str) -> str:
 
 
 _INFINITE = f"SIGN(a) * SIGN(b) * {INFINITY}"
+_LARGE = f"CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END"
 _PRODUCT = _held(
     f"CASE WHEN {_ODD} OR a = 0 OR b = 0 THEN a * b "
-    f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END "
+    f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN {_LARGE} "
     f"WHEN ABS(a) < 1 AND ABS(b) < 1 THEN CASE WHEN ABS(a) <= {_LEAST} / ABS(b) THEN 0 ELSE a * b END "
     "ELSE a * b END",
     _real(0),

@@ -13,12 +13,12 @@ import duckdb
 
 from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.postgres.types import UNLIMITED
 from dpsql.backends.postgres.values import REAL, constant
 from dpsql.backends.quoting import identifier, table_name
 from dpsql.errors import BackendError
 from dpsql.plan.types import Type
 from dpsql.policy import table_parts
+from dpsql.policy.engine_types import UNLIMITED
 
 _CONFIG = {**LOCKED, "memory_limit": "2GB"}
 _DATED = {

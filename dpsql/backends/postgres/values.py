@@ -33,8 +33,8 @@ def constant(value: Value | Pairs) -> str:
 
     A DOUBLE is a text that is cast: a number with a point is NUMERIC here. `repr` gives the digits that no other DOUBLE has.
 
-    >>> constant(3), constant(0.5), constant("it's")
-    ('CAST(3 AS BIGINT)', "CAST('0.5' AS DOUBLE PRECISION)", "(CAST('it''s' AS TEXT) COLLATE "C")")
+    >>> print(constant(3), constant(0.5), constant("it's"))
+    CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE PRECISION) (CAST('it''s' AS TEXT) COLLATE "C")
     """
     match value:
         case None:

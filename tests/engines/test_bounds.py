@@ -1,0 +1,134 @@
+"""Contributions are bounded in PostgreSQL as they are in DuckDB, and one unit's rows move statistics by no more than derived.
+
+The worlds are small and drawn: units with more rows and groups than count, NULL, NaN and duplicates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import psycopg
+import pytest
+from engines.loading import database, grant
+from postgres import Server
+from speeds import examples
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.engine.prepare import PreparedRelease
+from dpsql.planning.statistics import ROWS, UNITS
+from dpsql.request.query import Query
+
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 10**30, "delta": 1e-6},
+    "tables": {
+        "t": {
+            "unit": "u",
+            "rows_per_unit": 3,
+            "max_groups": 2,
+            "columns": {
+                "k": {"type": "integer", "values": [0, 1, 2]},
+                "s": {"type": "varchar"},
+                "x": {"type": "double", "bounds": [-2, 5]},
+                "n": {"type": "integer", "bounds": [0, 7]},
+            },
+        }
+    },
+}
+QUERIES = [
+    "SELECT COUNT(*), SUM(x), COUNT(x) FROM t",
+    "SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k",
+    "SELECT s, COUNT(*), SUM(n) FROM t GROUP BY s",
+    "SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k",
+    "SELECT k, s, SUM(x * n) FROM t WHERE x < 4 GROUP BY k, s",
+    "SELECT AVG(m) FROM (SELECT u, MAX(n) AS m FROM t GROUP BY u) AS w",
+    "SELECT SUM(m) FROM (SELECT u, k, SUM(x) AS m FROM t GROUP BY u, k) AS w WHERE k > 0",
+    "SELECT t.k, COUNT(*) FROM t JOIN t AS v ON t.u = v.u AND t.n = v.n GROUP BY t.k",
+    "SELECT k, MEDIAN(x) FROM t GROUP BY k",
+]
+Row = tuple[int | None, int | None, str | None, float | None, int | None]
+
+
+@pytest.fixture(scope="module")
+def world(server: Server) -> Iterator[tuple[Connection, psycopg.Connection[Any]]]:
+    with database(server, "bounds") as (url, owner):
+        owner.execute("CREATE TABLE t (u integer, k integer, s text, x double precision, n integer)")
+        grant(owner)
+        with dpsql.connect(url, policy=POLICY, ledger=":memory:") as con:
+            yield con, owner
+
+
+def rows(chance: random.Random, unit: int) -> list[Row]:
+    """Up to eight rows of a unit."""
+    return [
+        (
+            unit,
+            chance.choice([0, 1, 2, 3, None]),
+            chance.choice(["a", "A", "b", "", None]),
+            chance.choice([-9.0, -2.0, 0.3, 5.0, float("inf"), float("nan"), None]),
+            chance.choice([-1, 0, 3, 7, 99, None]),
+        )
+        for _ in range(chance.randrange(9))
+    ]
+
+
+def hold(owner: psycopg.Connection[Any], held: Sequence[Row]) -> None:
+    owner.execute("TRUNCATE t")
+    with owner.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s)", held)
+
+
+def statistics(con: Connection, part: PreparedRelease) -> dict[tuple[Any, ...], dict[Any, int]]:
+    """The exact moments of each group."""
+    statement, keys = part.statement, len(part.statement.keys)
+    found = {}
+    for row in con.engine.backend.run(statement.sql).reveal():
+        moments = zip(statement.moments.values(), row[keys:], strict=False)
+        found[tuple(row[:keys])] = {name: int(value or 0) for name, value in moments}
+    return found
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_a_unit_moves_statistics_by_no_more_than_derived(world: tuple[Connection, Any], sql: str) -> None:
+    """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
+    con, owner = world
+    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(10**15))).releases
+    for seed in range(examples(20, 3)):
+        chance = random.Random(f"{sql} {seed}")
+        others = [row for unit in range(4) for row in rows(chance, unit)]
+        one = rows(chance, 9) + rows(chance, 9)
+        both = [*others, *one]
+        chance.shuffle(both)
+        hold(owner, both)
+        with_one = statistics(con, part)
+        chance.shuffle(others)
+        hold(owner, others)
+        without = statistics(con, part)
+        for measured in part.plan.vectors:
+            moved = sum(
+                abs(
+                    sum(
+                        times * (ours.get(name, 0) - theirs.get(name, 0))
+                        for name, times in component.combination
+                    )
+                )
+                for keys in with_one.keys() | without.keys()
+                for ours, theirs in [(with_one.get(keys, {}), without.get(keys, {}))]
+                for component in measured.vector.components
+            )
+            assert moved <= measured.sensitivity.l1, (sql, seed, measured.vector.name)
+
+
+def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
+    """A unit of many rows and groups counts with as many as may: the bounds are no looser, and not tighter."""
+    con, owner = world
+    hold(owner, [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
+    (part,) = con.engine.prepare(Query(QUERIES[1], epsilon=Fraction(10**15))).releases
+    found = statistics(con, part)
+    assert sum(group[ROWS] for group in found.values()) == 3
+    assert sum(group[UNITS] for group in found.values()) <= 2

@@ -1,0 +1,107 @@
+"""Faults in what is written for PostgreSQL, and in the connection to it."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_FUNCTIONS = "tests/engines/test_functions.py::test_it_is_total_and_means_the_same"
+_POSTGRES = "tests/engines/test_postgres.py"
+_BOUNDS = "tests/engines/test_bounds.py"
+
+FAULTS = (
+    Fault(
+        "postgres-products-overflow",
+        "dpsql.backends.postgres.functions",
+        'f"CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END"',
+        '"a * b"',
+        "a product beyond DOUBLE ends a query in PostgreSQL",
+        f"{_FUNCTIONS}[multiply]",
+    ),
+    Fault(
+        "postgres-sums-wrap",
+        "dpsql.backends.postgres.functions:_narrowed",
+        'f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END"',
+        '"CAST(a AS BIGINT)"',
+        "a whole number beyond 64 bits ends a query in PostgreSQL",
+        f"{_FUNCTIONS}[add]",
+    ),
+    Fault(
+        "postgres-nan-is-high",
+        "dpsql.backends.postgres.columns:_double",
+        """
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        """,
+        """
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
+        """,
+        "NaN, which is greater than all numbers in PostgreSQL, counts as the upper bound",
+        f"{_POSTGRES}::test_what_is_stored_is_read_within_bounds",
+    ),
+    Fault(
+        "postgres-numeric-is-cast-plainly",
+        "dpsql.backends.postgres.columns:widened",
+        'f"CASE WHEN {raw} BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({raw} AS BIGINT) END"',
+        'f"CAST({raw} AS BIGINT)"',
+        "a NUMERIC beyond 64 bits ends a query",
+        f"{_POSTGRES}::test_what_is_stored_is_read_within_bounds",
+    ),
+    Fault(
+        "postgres-texts-keep-their-collation",
+        "dpsql.backends.postgres.columns:widened",
+        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'""",
+        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END)'""",
+        "the collation of a column decides which texts are equal",
+        f"{_POSTGRES}::test_texts_are_compared_by_their_bytes",
+    ),
+    Fault(
+        "postgres-excess-is-kept",
+        "dpsql.backends.postgres.dialect:PostgresDialect.semi_join",
+        '"NOT EXISTS" if anti else "EXISTS"',
+        '"EXISTS"',
+        "the units that exceed a bound count with all groups beside those that count, and all others do not",
+        f"{_BOUNDS}::test_a_bound_is_reached",
+    ),
+    Fault(
+        "postgres-joins-lose-groups",
+        "dpsql.backends.postgres.dialect:PostgresDialect.outer_join",
+        'f"FULL JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
+        'f"LEFT JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',
+        "a unit's row brings the values of others to a group",
+        f"{_BOUNDS}::test_a_unit_moves_statistics_by_no_more_than_derived[SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k]",
+    ),
+    Fault(
+        "postgres-long-names-pass",
+        "dpsql.backends.postgres.dialect:PostgresDialect.require_text",
+        """len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES""",
+        "False",
+        "two names that PostgreSQL cuts to one are one table, and conditions on units are of one row",
+        f"{_POSTGRES}::test_names_that_would_be_cut_are_refused",
+    ),
+    Fault(
+        "postgres-views-pass",
+        "dpsql.backends.postgres.connection:PostgresBackend.origin",
+        "[_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]",
+        "list[str]()",
+        "a view, whose expressions may fail on a row, is read",
+        f"{_POSTGRES}::test_what_could_fail_on_a_row_is_refused"
+        "[ALTER TABLE people RENAME TO p; CREATE VIEW people AS SELECT * FROM p-view_source]",
+    ),
+    Fault(
+        "postgres-settings-of-the-role",
+        "dpsql.backends.postgres.connection:PostgresBackend.snapshot",
+        "_BEGIN + pinning(self._timeout)",
+        "_BEGIN",
+        "what a role sets decides over the texts and moments that are read",
+        f"{_POSTGRES}::test_nobodys_settings_decide",
+    ),
+    Fault(
+        "postgres-error-keeps-its-context",
+        "dpsql.backends.postgres.connection:PostgresBackend._answered",
+        "failed = self._failure()",
+        "raise self._failure()",
+        "the words of PostgreSQL, which quote a value, are the context of an error",
+        f"{_POSTGRES}::test_a_failure_says_nothing",
+    ),
+)
