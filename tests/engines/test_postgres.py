@@ -30,6 +30,8 @@ POLICY: dict[str, Any] = {
             "unit": "id",
             "rows_per_unit": 1,
             "columns": {
+                "big": {"type": "integer"},
+                "mood": {"type": "varchar", "values": ["low", "it's"]},
                 "x": {"type": "double", "bounds": [-10, 10]},
                 "n": {"type": "integer", "bounds": [0, 100]},
                 "price": {"type": "double", "bounds": [0, 50]},
@@ -44,9 +46,10 @@ POLICY: dict[str, Any] = {
     },
 }
 PEOPLE = """
+    CREATE TYPE mood AS ENUM ('low', 'it''s', 'high');
     CREATE TABLE people (
         id bigint, x double precision, n numeric(20,0), price numeric, name varchar(40), kind char(5),
-        day date, moment timestamptz, hour time
+        day date, moment timestamptz, hour time, mood mood, big numeric(30,0)
     );
     CREATE TABLE kinds (kind text, label text, weight numeric(5,2), since date);
     INSERT INTO kinds VALUES ('a', 'small', 1.5, '2020-01-01'), ('B', 'large', NULL, 'infinity'), ('é', NULL, 'NaN', '0044-03-15 BC');
@@ -95,6 +98,10 @@ def test_what_is_stored_is_read_within_bounds(people: tuple[str, Any]) -> None:
     ) == [(1,)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE x * x > 99 OR x / n > 5 OR x + 1e308 > 0") == [(5,)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE kind = 'a'") == [(2,)]
+    owner.execute("UPDATE people SET big = n WHERE n <> 'NaN' OR id = 1")
+    assert ask(url, "SELECT COUNT(big), COUNT(DISTINCT big) FROM people") == [(3, 3)]
+    owner.execute("UPDATE people SET mood = CASE WHEN id < 4 THEN 'it''s' WHEN id < 6 THEN 'high' END::mood")
+    assert ask(url, "SELECT mood, COUNT(*) FROM people GROUP BY mood") == [("low", 0), ("it's", 3), (None, 3)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'y' OR name < 'X'") == [(1,)]
 
 
@@ -149,9 +156,11 @@ def test_texts_are_compared_by_their_bytes(server: Server) -> None:
             "1, 0, 0, 0, 'Ann', 'a', NULL, NULL, NULL",
             "2, 0, 0, 0, 'ANN', 'B', NULL, NULL, NULL",
             "3, 0, 0, 0, 'ann', 'é', NULL, NULL, NULL",
+            "4, 0, 0, 0, 'A', 'a', NULL, NULL, NULL",
         )
+        assert ask(url, "SELECT COUNT(*) FROM people WHERE name = kind") == [(0,)]
         assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'ann'") == [(1,)]
-        assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(3,)]
+        assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(4,)]
         assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
 
 
