@@ -230,6 +230,40 @@ def test_what_could_fail_on_a_row_is_refused(people: tuple[str, Any], change: st
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE people RENAME TO p; CREATE VIEW people AS SELECT * FROM p; GRANT SELECT ON people TO reader",
+        "ALTER TABLE people ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE people ALTER id TYPE text",
+        "CREATE TABLE more () INHERITS (people)",
+        "DROP TABLE people",
+        "REVOKE SELECT ON people FROM reader",
+    ],
+)
+def test_a_table_that_changes_is_refused_before_a_charge(people: tuple[str, Any], change: str) -> None:
+    """What was looked at when the connection was opened is looked at again within the transaction that reads."""
+    url, owner = people
+    with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM people")
+        owner.execute(change.encode())
+        with pytest.raises(OperationalError) as caught:
+            con.query("SELECT COUNT(*) FROM people WHERE n > 1")
+        assert caught.value.code == "unbound"
+        assert con.budget()["people"].queries == 1
+
+
+def test_a_public_parent_of_private_rows_is_refused(people: tuple[str, Any]) -> None:
+    """A table shows the rows of those that inherit from it."""
+    url, owner = people
+    owner.execute("CREATE TABLE everybody (x double precision); ALTER TABLE people INHERIT everybody")
+    grant(owner)
+    policy = POLICY | {"tables": POLICY["tables"] | {"everybody": {"public": True}}}
+    with pytest.raises(PolicyError) as caught:
+        ask(url, "SELECT COUNT(*) FROM people", policy)
+    assert caught.value.code == "public_view"
+
+
 def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> None:
     """A superuser, a role that may write, and one that may read other tables."""
     url, owner = people

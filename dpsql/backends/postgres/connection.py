@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from decimal import Decimal
 from functools import cached_property
@@ -51,6 +51,7 @@ class PostgresBackend:
         self._alone = threading.RLock()
         self._inside = self._cancelled = False
         self._columns: dict[str, list[tuple[str, str]]] = {}
+        self._marks: object = None
         self._connection, self._copies = _connected(url), PublicCopies()
         try:
             self._answered("SET statement_timeout = 0")  # a role's own would end what sets the others
@@ -88,18 +89,9 @@ class PostgresBackend:
 
         Raises PolicyError for a table that the policy spells in another case, which is another table here.
         """
-        found: dict[str, list[tuple[str, str]]] = {}
-        for schema, table, column, name, kind, own, computed, members in self._look(catalogue.SCHEMA):
-            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
-            plain = identifier(table) if "." in table else table
-            called = plain if schema == SCHEMA else f"{schema}.{plain}"
-            found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
-        alike = [fold(name) for name in found]
-        self._columns = {
-            name: [(column, kind) for column, kind in columns if _alone(column, columns)]
-            for name, columns in found.items()
-            if alike.count(fold(name)) == 1
-        }
+        with self.snapshot():
+            self._columns = self._known_columns()
+            self._marks = self._definitions(self._columns)
         spelt = {fold(name): name for name in self._columns}
         for name in self._declared:
             if spelt.get(fold(name), name) != name:
@@ -110,19 +102,42 @@ class PostgresBackend:
                 )
         return self._columns
 
+    def _known_columns(self) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        for schema, table, column, name, kind, own, computed, members in self._look(catalogue.SCHEMA):
+            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
+            plain = identifier(table) if "." in table else table
+            called = plain if schema == SCHEMA else f"{schema}.{plain}"
+            found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
+        alike = [fold(name) for name in found]
+        return {
+            name: [(column, kind) for column, kind in columns if _alone(column, columns)]
+            for name, columns in found.items()
+            if alike.count(fold(name)) == 1
+        }
+
+    def _definitions(self, columns: Mapping[str, Sequence[tuple[str, str]]]) -> object:
+        """What the declared tables are: their columns, and the relations behind their names."""
+        return [
+            (columns.get(name), self._relations(name), self._look(catalogue.REQUIRED, _place(name)))
+            for name in self._declared
+        ]
+
+    def _relations(self, table: str) -> list[tuple[Any, ...]]:
+        return sorted(self._look(catalogue.RELATION, _place(table)))
+
     def origin(self, table: str) -> Origin | None:
         """Whether a name is a table, with all that inherits from it; views and foreign tables are told by their kind."""
-        schema, name = table_parts(table)
-        where = (schema or SCHEMA, name)
-        rows = self._look(catalogue.RELATION, where)
+        rows = self._relations(table)
         if not rows:
             return None
         foreign = [_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]
         foreign += ["a table with row security" for _, _, secured, *_ in rows if secured]
         foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
-        required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, where))
+        required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, _place(table)))
         tables = frozenset(str(oid) for oid, *_ in rows)
-        return Origin(tables, tuple(dict.fromkeys(foreign)), required=required)
+        # One from which others inherit shows their rows, too, as a view would.
+        return Origin(tables, tuple(dict.fromkeys(foreign)), stored=len(rows) == 1, required=required)
 
     @property
     def unchanging(self) -> bool:
@@ -130,12 +145,19 @@ class PostgresBackend:
         return False
 
     def binds(self, sql: str) -> bool:
-        """Whether PostgreSQL can plan an emitted statement. It takes its locks, and looks at the role's rights."""
+        """Whether PostgreSQL can plan an emitted statement, and the declared tables are what they were at the start.
+
+        Planning takes the locks of the statement, which last to the end of the transaction, and looks at the role's rights.
+        What is behind a name is looked at after that, so that nobody can put something else there before it is read.
+        """
         try:
             self._look(f"EXPLAIN (COSTS OFF) {sql}")
+            return self._is_unchanged()
         except BackendError:
             return False
-        return True
+
+    def _is_unchanged(self) -> bool:
+        return self._definitions(self._known_columns()) == self._marks
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
@@ -206,10 +228,12 @@ class PostgresBackend:
                 return self._answered(sql, parameters)
         self._answered("SAVEPOINT looked")
         try:
-            return self._answered(sql, parameters)
+            rows = self._answered(sql, parameters)
         except BackendError:
             self._quietly("ROLLBACK TO SAVEPOINT looked")
             raise
+        self._answered("RELEASE SAVEPOINT looked")
+        return rows
 
     def _answered(self, sql: str, parameters: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
         failed: BaseException | None = None
@@ -253,6 +277,12 @@ class PostgresBackend:
             _warned(f"may change {', '.join(writable[:5])}")
         if others:
             _warned(f"may read tables that the policy does not declare: {', '.join(others[:5])}")
+
+
+def _place(table: str) -> tuple[str, str]:
+    """The schema and the name of a declared table."""
+    schema, name = table_parts(table)
+    return schema or SCHEMA, name
 
 
 def _connected(url: str) -> Any:
