@@ -247,9 +247,10 @@ def test_a_table_that_changes_is_refused_before_a_charge(people: tuple[str, Any]
     with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=1) as con:
         con.query("SELECT COUNT(*) FROM people")
         owner.execute(change.encode())
-        with pytest.raises(OperationalError) as caught:
-            con.query("SELECT COUNT(*) FROM people WHERE n > 1")
-        assert caught.value.code == "unbound"
+        for sql in ("SELECT COUNT(*) FROM people WHERE n > 1", "SELECT COUNT(*) FROM kinds"):
+            with pytest.raises(OperationalError) as caught:
+                con.query(sql)
+            assert caught.value.code == "unbound"
         assert con.budget()["people"].queries == 1
 
 
@@ -319,6 +320,25 @@ def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     assert backend.run("SELECT 1").reveal() == [(1,)]
+    backend.close()
+
+
+def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> None:
+    """Within a query the tables are locked against changes of what they are, before anything is looked at."""
+    url, owner = people
+    backend = PostgresBackend(url, private=["people"], public=["kinds"])
+    backend.schema()
+    owner.execute("SET lock_timeout = '100ms'")
+    with backend.snapshot():
+        assert backend.binds("SELECT 1")
+        for change in (
+            "ALTER TABLE people ALTER id TYPE text",
+            "ALTER TABLE kinds RENAME TO k",
+            "DROP TABLE people",
+        ):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                owner.execute(change.encode())
+        owner.execute("INSERT INTO kinds VALUES ('c')")
     backend.close()
 
 

@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-tables-may-change",
-        "dpsql.backends.postgres.connection:PostgresBackend.binds",
+        "dpsql.backends.postgres.connection:PostgresBackend.snapshot",
         "self._is_unchanged()",
         "True",
         "a table that was replaced by a view is read",

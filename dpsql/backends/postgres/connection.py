@@ -52,6 +52,7 @@ class PostgresBackend:
         self._inside = self._cancelled = False
         self._columns: dict[str, list[tuple[str, str]]] = {}
         self._marks: object = None
+        self._unchanged = True
         self._connection, self._copies = _connected(url), PublicCopies()
         try:
             self._answered("SET statement_timeout = 0")  # a role's own would end what sets the others
@@ -89,6 +90,7 @@ class PostgresBackend:
 
         Raises PolicyError for a table that the policy spells in another case, which is another table here.
         """
+        self._marks = None
         with self.snapshot():
             self._columns = self._known_columns()
             self._marks = self._definitions(self._columns)
@@ -104,7 +106,7 @@ class PostgresBackend:
 
     def _known_columns(self) -> dict[str, list[tuple[str, str]]]:
         found: dict[str, list[tuple[str, str]]] = {}
-        for schema, table, column, name, kind, own, computed, members in self._look(catalogue.SCHEMA):
+        for schema, table, column, name, kind, own, computed, members in self._answered(catalogue.SCHEMA):
             known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
             plain = identifier(table) if "." in table else table
             called = plain if schema == SCHEMA else f"{schema}.{plain}"
@@ -119,12 +121,13 @@ class PostgresBackend:
     def _definitions(self, columns: Mapping[str, Sequence[tuple[str, str]]]) -> object:
         """What the declared tables are: their columns, and the relations behind their names."""
         return [
-            (columns.get(name), self._relations(name), self._look(catalogue.REQUIRED, _place(name)))
+            (columns.get(name), self._relations(name), self._answered(catalogue.REQUIRED, _place(name)))
             for name in self._declared
         ]
 
     def _relations(self, table: str) -> list[tuple[Any, ...]]:
-        return sorted(self._look(catalogue.RELATION, _place(table)))
+        with self.snapshot():
+            return sorted(self._answered(catalogue.RELATION, _place(table)))
 
     def origin(self, table: str) -> Origin | None:
         """Whether a name is a table, with all that inherits from it; views and foreign tables are told by their kind."""
@@ -147,17 +150,16 @@ class PostgresBackend:
     def binds(self, sql: str) -> bool:
         """Whether PostgreSQL can plan an emitted statement, and the declared tables are what they were at the start.
 
-        Planning takes the locks of the statement, which last to the end of the transaction, and looks at the role's rights.
-        What is behind a name is looked at after that, so that nobody can put something else there before it is read.
+        Planning looks at the role's rights, too.
         """
-        try:
-            self._look(f"EXPLAIN (COSTS OFF) {sql}")
-            return self._is_unchanged()
-        except BackendError:
-            return False
-
-    def _is_unchanged(self) -> bool:
-        return self._definitions(self._known_columns()) == self._marks
+        with self.snapshot():
+            if not self._unchanged:
+                return False
+            try:
+                self._look(f"EXPLAIN (COSTS OFF) {sql}")
+            except BackendError:
+                return False
+            return True
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
@@ -168,6 +170,12 @@ class PostgresBackend:
         """The rows of an emitted query over public tables alone, and the engine types of its columns, by DuckDB."""
         known = {name: columns for name, columns in self._columns.items() if fold(name) in self._public}
         with self.snapshot():
+            if not self._unchanged:
+                raise OperationalError(
+                    "a table of the policy has changed since the connection was opened; nothing was charged",
+                    code="unbound",
+                    hint="connect again",
+                )
             self._copies.require(
                 sql, {name: _readable(columns) for name, columns in known.items()}, self._rows
             )
@@ -188,9 +196,11 @@ class PostgresBackend:
             yield
             return
         self._copies.clear()
+        self._cancelled = False
         self._answered(_BEGIN + pinning(self._timeout))
-        self._inside, self._cancelled = True, False
+        self._inside = True
         try:
+            self._unchanged = self._is_unchanged()
             yield
         finally:
             self._inside = False
@@ -200,6 +210,25 @@ class PostgresBackend:
         """The exact rows of the emitted statement, whole numbers as Python's."""
         with self.snapshot():
             return Exact([tuple(map(_exact, row)) for row in self._answered(sql)])
+
+    def _is_unchanged(self) -> bool:
+        """Whether the declared tables are what they were when the connection was opened.
+
+        They are locked before the first look, with which the snapshot of the transaction begins: so what is looked at is
+        what is read, and nobody can put something else behind a name meanwhile. A lock excludes changes of a table alone,
+        and is waited for at most as long as `settings` say.
+        """
+        if self._marks is None:
+            return True
+        tables = ", ".join(self.dialect.table_name(name) for name in self._declared)
+        try:
+            if tables:
+                self._answered(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+            return self._definitions(self._known_columns()) == self._marks
+        except BackendError:
+            self._quietly("ROLLBACK")
+            self._answered(_BEGIN + pinning(self._timeout))
+            return False
 
     @contextmanager
     def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
