@@ -1,6 +1,7 @@
 """Writes the pages of docs/reference, and the part of the grammar, that are made from the package: `python docs/generate.py`.
 
 - functions.md from the registry of functions; policy.md from the models of a policy; cli.md from the commands;
+- engines.md from what each engine's dialect has;
 - errors.md from the tree of errors, and from the places in the source that raise them;
 - the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand;
 - the words for aggregates in grammars/query.lark;
@@ -25,7 +26,10 @@ import typer
 
 import dpsql
 from dpsql import errors
+from dpsql.backends.postgres.dialect import CANNOT
+from dpsql.backends.postgres.functions import SPELLINGS, ByType
 from dpsql.cli.app import app
+from dpsql.functions import FUNCTIONS
 from dpsql.functions.document import markdown
 from dpsql.policy import json_schema
 from dpsql.policy.engine_types import POLICY_TYPES, unread
@@ -373,6 +377,44 @@ def types() -> str:
     return "\n".join(lines) + "\n"
 
 
+def engines() -> str:
+    """What each engine has: functions with the reason why no row fails on PostgreSQL, and what it is not asked for."""
+    lacking = [name for name in FUNCTIONS if name not in SPELLINGS]
+    lines = [
+        "# Engines",
+        _MADE.format(source="the dialects of `dpsql.backends`"),
+        "DuckDB has all that the [SQL reference](sql.md) describes. What is above the release boundary, and look-ups in public",
+        "tables, is always computed by DuckDB. Of private rows PostgreSQL is asked what is listed here; all else is refused, with",
+        "code `engine` or `engine_function`, before anything is charged.",
+        "",
+        "## Constructs",
+        "PostgreSQL has counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across units; known",
+        "and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions. It is not asked",
+        "for:",
+        "",
+        *(f"- {item}" for item in CANNOT),
+        "",
+        "## Functions",
+        f"PostgreSQL has {len(SPELLINGS)} of {len(FUNCTIONS)}. Where only some types are listed, calls of others are refused.",
+        "",
+        "| function | on PostgreSQL, of | why no row fails |",
+        "|---|---|---|",
+    ]
+    for name, function in FUNCTIONS.items():
+        spelling = SPELLINGS.get(name)
+        if spelling is not None:
+            kinds = spelling.by if isinstance(spelling, ByType) else spelling.takes
+            listed = (
+                ", ".join(sorted(kind.name.lower() for kind in kinds if kind.name != "NULL")) or "all types"
+            )
+            lines.append(f"| {_code(function.signature)} | {listed} | {_cell(spelling.total)} |")
+    lines += [
+        "",
+        "PostgreSQL does not have " + ", ".join(_code(FUNCTIONS[name].signature) for name in lacking) + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def pages() -> dict[Path, str]:
     """Each generated page with what it should hold."""
     sql = REFERENCE / "sql.md"
@@ -390,6 +432,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "cli.md": cli(),
         REFERENCE / "errors.md": error_tree(),
         gallery["PAGE"]: gallery["page"](),
+        REFERENCE / "engines.md": engines(),
         sql: made,
     }
 

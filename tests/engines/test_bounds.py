@@ -17,6 +17,7 @@ from postgres import Server
 from speeds import examples
 
 import dpsql
+from dpsql.aggregates import Moment
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.planning.statistics import ROWS, UNITS
@@ -132,3 +133,13 @@ def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 3
     assert sum(group[UNITS] for group in found.values()) <= 2
+
+
+def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection, Any]) -> None:
+    """Whether a row counts does not decide whether its value does: that would be another bound."""
+    con, owner = world
+    hold(owner, [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])
+    (part,) = con.engine.prepare(Query(QUERIES[3], epsilon=Fraction(10**15))).releases
+    found = statistics(con, part)
+    assert sum(group[ROWS] for group in found.values()) == 2
+    assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3

@@ -30,6 +30,8 @@ POLICY: dict[str, Any] = {
             "unit": "id",
             "rows_per_unit": 1,
             "columns": {
+                "big": {"type": "integer"},
+                "mood": {"type": "varchar", "values": ["low", "it's"]},
                 "x": {"type": "double", "bounds": [-10, 10]},
                 "n": {"type": "integer", "bounds": [0, 100]},
                 "price": {"type": "double", "bounds": [0, 50]},
@@ -44,9 +46,10 @@ POLICY: dict[str, Any] = {
     },
 }
 PEOPLE = """
+    CREATE TYPE mood AS ENUM ('low', 'it''s', 'high');
     CREATE TABLE people (
         id bigint, x double precision, n numeric(20,0), price numeric, name varchar(40), kind char(5),
-        day date, moment timestamptz, hour time
+        day date, moment timestamptz, hour time, mood mood, big numeric(30,0)
     );
     CREATE TABLE kinds (kind text, label text, weight numeric(5,2), since date);
     INSERT INTO kinds VALUES ('a', 'small', 1.5, '2020-01-01'), ('B', 'large', NULL, 'infinity'), ('é', NULL, 'NaN', '0044-03-15 BC');
@@ -95,6 +98,10 @@ def test_what_is_stored_is_read_within_bounds(people: tuple[str, Any]) -> None:
     ) == [(1,)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE x * x > 99 OR x / n > 5 OR x + 1e308 > 0") == [(5,)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE kind = 'a'") == [(2,)]
+    owner.execute("UPDATE people SET big = n WHERE n <> 'NaN' OR id = 1")
+    assert ask(url, "SELECT COUNT(big), COUNT(DISTINCT big) FROM people") == [(3, 3)]
+    owner.execute("UPDATE people SET mood = CASE WHEN id < 4 THEN 'it''s' WHEN id < 6 THEN 'high' END::mood")
+    assert ask(url, "SELECT mood, COUNT(*) FROM people GROUP BY mood") == [("low", 0), ("it's", 3), (None, 3)]
     assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'y' OR name < 'X'") == [(1,)]
 
 
@@ -149,9 +156,11 @@ def test_texts_are_compared_by_their_bytes(server: Server) -> None:
             "1, 0, 0, 0, 'Ann', 'a', NULL, NULL, NULL",
             "2, 0, 0, 0, 'ANN', 'B', NULL, NULL, NULL",
             "3, 0, 0, 0, 'ann', 'é', NULL, NULL, NULL",
+            "4, 0, 0, 0, 'A', 'a', NULL, NULL, NULL",
         )
+        assert ask(url, "SELECT COUNT(*) FROM people WHERE name = kind") == [(0,)]
         assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'ann'") == [(1,)]
-        assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(3,)]
+        assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(4,)]
         assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
 
 
@@ -221,6 +230,44 @@ def test_what_could_fail_on_a_row_is_refused(people: tuple[str, Any], change: st
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            "ALTER TABLE people RENAME TO p; CREATE VIEW people AS SELECT * FROM p; GRANT SELECT ON people TO reader",
+            id="view",
+        ),
+        "ALTER TABLE people ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE people ALTER id TYPE text",
+        "CREATE TABLE more () INHERITS (people)",
+        "DROP TABLE people",
+        "REVOKE SELECT ON people FROM reader",
+    ],
+)
+def test_a_table_that_changes_is_refused_before_a_charge(people: tuple[str, Any], change: str) -> None:
+    """What was looked at when the connection was opened is looked at again within the transaction that reads."""
+    url, owner = people
+    with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM people")
+        owner.execute(change.encode())
+        for sql in ("SELECT COUNT(*) FROM people WHERE n > 1", "SELECT COUNT(*) FROM kinds"):
+            with pytest.raises(OperationalError) as caught:
+                con.query(sql)
+            assert caught.value.code == "unbound"
+        assert con.budget()["people"].queries == 1
+
+
+def test_a_public_parent_of_private_rows_is_refused(people: tuple[str, Any]) -> None:
+    """A table shows the rows of those that inherit from it."""
+    url, owner = people
+    owner.execute("CREATE TABLE everybody (x double precision); ALTER TABLE people INHERIT everybody")
+    grant(owner)
+    policy = POLICY | {"tables": POLICY["tables"] | {"everybody": {"public": True}}}
+    with pytest.raises(PolicyError) as caught:
+        ask(url, "SELECT COUNT(*) FROM people", policy)
+    assert caught.value.code == "public_view"
+
+
 def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> None:
     """A superuser, a role that may write, and one that may read other tables."""
     url, owner = people
@@ -276,6 +323,25 @@ def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     assert backend.run("SELECT 1").reveal() == [(1,)]
+    backend.close()
+
+
+def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> None:
+    """Within a query the tables are locked against changes of what they are, before anything is looked at."""
+    url, owner = people
+    backend = PostgresBackend(url, private=["people"], public=["kinds"])
+    backend.schema()
+    owner.execute("SET lock_timeout = '100ms'")
+    with backend.snapshot():
+        assert backend.binds("SELECT 1")
+        for change in (
+            "ALTER TABLE people ALTER id TYPE text",
+            "ALTER TABLE kinds RENAME TO k",
+            "DROP TABLE people",
+        ):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                owner.execute(change.encode())
+        owner.execute("INSERT INTO kinds VALUES ('c')")
     backend.close()
 
 

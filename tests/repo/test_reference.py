@@ -12,7 +12,7 @@ from sql.codes import raised
 import dpsql
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("functions", "policy", "cli", "errors", "sql", "types", "mechanisms")
+PAGES = ("functions", "policy", "cli", "errors", "sql", "types", "mechanisms", "engines")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from decimal import Decimal
 from functools import cached_property
@@ -51,6 +51,8 @@ class PostgresBackend:
         self._alone = threading.RLock()
         self._inside = self._cancelled = False
         self._columns: dict[str, list[tuple[str, str]]] = {}
+        self._marks: object = None
+        self._unchanged = True
         self._connection, self._copies = _connected(url), PublicCopies()
         try:
             self._answered("SET statement_timeout = 0")  # a role's own would end what sets the others
@@ -88,18 +90,10 @@ class PostgresBackend:
 
         Raises PolicyError for a table that the policy spells in another case, which is another table here.
         """
-        found: dict[str, list[tuple[str, str]]] = {}
-        for schema, table, column, name, kind, own, computed, members in self._look(catalogue.SCHEMA):
-            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
-            plain = identifier(table) if "." in table else table
-            called = plain if schema == SCHEMA else f"{schema}.{plain}"
-            found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
-        alike = [fold(name) for name in found]
-        self._columns = {
-            name: [(column, kind) for column, kind in columns if _alone(column, columns)]
-            for name, columns in found.items()
-            if alike.count(fold(name)) == 1
-        }
+        self._marks = None
+        with self.snapshot():
+            self._columns = self._known_columns()
+            self._marks = self._definitions(self._columns)
         spelt = {fold(name): name for name in self._columns}
         for name in self._declared:
             if spelt.get(fold(name), name) != name:
@@ -110,19 +104,43 @@ class PostgresBackend:
                 )
         return self._columns
 
+    def _known_columns(self) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        for schema, table, column, name, kind, own, computed, members in self._answered(catalogue.SCHEMA):
+            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
+            plain = identifier(table) if "." in table else table
+            called = plain if schema == SCHEMA else f"{schema}.{plain}"
+            found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
+        alike = [fold(name) for name in found]
+        return {
+            name: [(column, kind) for column, kind in columns if _alone(column, columns)]
+            for name, columns in found.items()
+            if alike.count(fold(name)) == 1
+        }
+
+    def _definitions(self, columns: Mapping[str, Sequence[tuple[str, str]]]) -> object:
+        """What the declared tables are: their columns, and the relations behind their names."""
+        return [
+            (columns.get(name), self._relations(name), self._answered(catalogue.REQUIRED, _place(name)))
+            for name in self._declared
+        ]
+
+    def _relations(self, table: str) -> list[tuple[Any, ...]]:
+        with self.snapshot():
+            return sorted(self._answered(catalogue.RELATION, _place(table)))
+
     def origin(self, table: str) -> Origin | None:
         """Whether a name is a table, with all that inherits from it; views and foreign tables are told by their kind."""
-        schema, name = table_parts(table)
-        where = (schema or SCHEMA, name)
-        rows = self._look(catalogue.RELATION, where)
+        rows = self._relations(table)
         if not rows:
             return None
         foreign = [_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]
         foreign += ["a table with row security" for _, _, secured, *_ in rows if secured]
         foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
-        required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, where))
+        required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, _place(table)))
         tables = frozenset(str(oid) for oid, *_ in rows)
-        return Origin(tables, tuple(dict.fromkeys(foreign)), required=required)
+        # One from which others inherit shows their rows, too, as a view would.
+        return Origin(tables, tuple(dict.fromkeys(foreign)), stored=len(rows) == 1, required=required)
 
     @property
     def unchanging(self) -> bool:
@@ -130,12 +148,18 @@ class PostgresBackend:
         return False
 
     def binds(self, sql: str) -> bool:
-        """Whether PostgreSQL can plan an emitted statement. It takes its locks, and looks at the role's rights."""
-        try:
-            self._look(f"EXPLAIN (COSTS OFF) {sql}")
-        except BackendError:
-            return False
-        return True
+        """Whether PostgreSQL can plan an emitted statement, and the declared tables are what they were at the start.
+
+        Planning looks at the role's rights, too.
+        """
+        with self.snapshot():
+            if not self._unchanged:
+                return False
+            try:
+                self._look(f"EXPLAIN (COSTS OFF) {sql}")
+            except BackendError:
+                return False
+            return True
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
@@ -146,6 +170,12 @@ class PostgresBackend:
         """The rows of an emitted query over public tables alone, and the engine types of its columns, by DuckDB."""
         known = {name: columns for name, columns in self._columns.items() if fold(name) in self._public}
         with self.snapshot():
+            if not self._unchanged:
+                raise OperationalError(
+                    "a table of the policy has changed since the connection was opened; nothing was charged",
+                    code="unbound",
+                    hint="connect again",
+                )
             self._copies.require(
                 sql, {name: _readable(columns) for name, columns in known.items()}, self._rows
             )
@@ -166,9 +196,11 @@ class PostgresBackend:
             yield
             return
         self._copies.clear()
+        self._cancelled = False
         self._answered(_BEGIN + pinning(self._timeout))
-        self._inside, self._cancelled = True, False
+        self._inside = True
         try:
+            self._unchanged = self._is_unchanged()
             yield
         finally:
             self._inside = False
@@ -178,6 +210,25 @@ class PostgresBackend:
         """The exact rows of the emitted statement, whole numbers as Python's."""
         with self.snapshot():
             return Exact([tuple(map(_exact, row)) for row in self._answered(sql)])
+
+    def _is_unchanged(self) -> bool:
+        """Whether the declared tables are what they were when the connection was opened.
+
+        They are locked before the first look, with which the snapshot of the transaction begins: so what is looked at is
+        what is read, and nobody can put something else behind a name meanwhile. A lock excludes changes of a table alone,
+        and is waited for at most as long as `settings` say.
+        """
+        if self._marks is None:
+            return True
+        tables = ", ".join(self.dialect.table_name(name) for name in self._declared)
+        try:
+            if tables:
+                self._answered(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+            return self._definitions(self._known_columns()) == self._marks
+        except BackendError:
+            self._quietly("ROLLBACK")
+            self._answered(_BEGIN + pinning(self._timeout))
+            return False
 
     @contextmanager
     def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
@@ -206,10 +257,12 @@ class PostgresBackend:
                 return self._answered(sql, parameters)
         self._answered("SAVEPOINT looked")
         try:
-            return self._answered(sql, parameters)
+            rows = self._answered(sql, parameters)
         except BackendError:
             self._quietly("ROLLBACK TO SAVEPOINT looked")
             raise
+        self._answered("RELEASE SAVEPOINT looked")
+        return rows
 
     def _answered(self, sql: str, parameters: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
         failed: BaseException | None = None
@@ -253,6 +306,12 @@ class PostgresBackend:
             _warned(f"may change {', '.join(writable[:5])}")
         if others:
             _warned(f"may read tables that the policy does not declare: {', '.join(others[:5])}")
+
+
+def _place(table: str) -> tuple[str, str]:
+    """The schema and the name of a declared table."""
+    schema, name = table_parts(table)
+    return schema or SCHEMA, name
 
 
 def _connected(url: str) -> Any:

@@ -73,9 +73,9 @@ def _narrowed(number: str) -> str:
     return _held(f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END", number)
 
 
-_WHOLE = "whole numbers as NUMERIC; what leaves 64 bits, as no interval allows, is taken modulo 2^64"
 _GUARDED = (
-    "a result that is too large is infinite and one that is too small is 0, before PostgreSQL would fail"
+    "whole numbers as NUMERIC, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is infinite, and one "
+    "that is too small for all its digits is 0, before PostgreSQL would fail"
 )
 _COMPARES = "values of one type always compare"
 _LOGIC = "logic has three values"

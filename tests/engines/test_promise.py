@@ -1,0 +1,71 @@
+"""One policy and five queries mean the same of Parquet files and of PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from engines.loading import database, grant, load
+from postgres import Server
+
+import dpsql
+
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "customer",
+    "database": "shop",
+    "budget": {"epsilon": 10**30, "delta": 1e-6},
+    "tables": {
+        "orders": {
+            "unit": "customer",
+            "rows_per_unit": 25,
+            "columns": {
+                "price": {"type": "numeric(10,2)", "bounds": [0, 100]},
+                "store": {"type": "integer", "values": [0, 1, 2, 3, 4]},
+                "day": {"type": "date", "bounds": ["2026-01-01", "2026-12-31"]},
+                "note": {"type": "varchar"},
+            },
+        },
+        "stores": {"public": True, "columns": {"store": {"type": "integer"}, "city": {"type": "varchar"}}},
+    },
+}
+QUERIES = [
+    "SELECT COUNT(*) AS n, SUM(price) AS total, AVG(price * 2) AS mean FROM orders",
+    "SELECT city, COUNT(*) AS n, SUM(price) AS total FROM orders JOIN stores USING (store) GROUP BY city ORDER BY total DESC",
+    "SELECT EXTRACT(month FROM day) AS month, COUNT(DISTINCT customer) AS buyers FROM orders GROUP BY month",
+    "SELECT note, COUNT(*) AS n FROM orders WHERE price BETWEEN 10 AND 60 OR note LIKE '%é%' GROUP BY note HAVING COUNT(*) > 5",
+    "SELECT AVG(most) AS most FROM (SELECT customer, MAX(price) AS most FROM orders GROUP BY customer) AS t",
+]
+
+
+def test_five_queries_mean_the_same(server: Server, tmp_path: Path) -> None:
+    """Side by side, without noise: the rows, the columns and their types, and the price of each."""
+    source = duckdb.connect()
+    source.execute(
+        "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, "
+        "CASE WHEN i % 17 = 3 THEN NULL ELSE CAST(i % 9000 / 100 AS DECIMAL(10, 2)) END AS price, "
+        "CAST(i % 5 AS INTEGER) AS store, DATE '2026-01-01' + CAST(i % 360 AS INTEGER) AS day, "
+        "['new', 'café', NULL, 'old'][i % 4 + 1] AS note FROM range(9000) AS t(i)"
+    )
+    source.execute(
+        "CREATE TABLE stores AS SELECT CAST(i AS INTEGER) AS store, 'city ' || i % 2 AS city FROM range(5) AS t(i)"
+    )
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    for table in ("orders", "stores"):
+        source.table(table).write_parquet(str(folder / f"{table}.parquet"))
+    options: dict[str, Any] = {"policy": POLICY, "ledger": ":memory:", "epsilon": 10**15}
+    with database(server, "shop") as (url, owner):
+        load(source, owner)
+        grant(owner)
+        with dpsql.connect(str(folder), **options) as files, dpsql.connect(url, **options) as tables:
+            for sql in QUERIES:
+                ours, theirs = files.query(sql), tables.query(sql)
+                assert (theirs.columns, theirs.types, theirs.rows) == (ours.columns, ours.types, ours.rows), (
+                    sql
+                )
+                assert theirs.receipt.loss == ours.receipt.loss
+                assert theirs.intervals(0.95) == ours.intervals(0.95)
+            assert ours.receipt.versions.keys() == {"duckdb", "dpsql", "sqlglot"}
+            assert theirs.receipt.versions.keys() == {"postgresql", "dpsql", "sqlglot"}
