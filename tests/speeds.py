@@ -27,11 +27,11 @@ LONG = ("benchmarks", "differential", "statistical", "tpch")
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
 """Tests that take half a second of the processor or longer, as `slow.txt` lists them; `fast` leaves them out."""
 ONE_IN = {
-    "properties": 12,
+    "properties": 14,
     "attacks": 4,
     "functions": 8,
     "engines": 16,
-    "statistical": 6,
+    "statistical": 7,
     "sql": 3,
     "accounting": 2,
     "planning": 2,

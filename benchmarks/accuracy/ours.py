@@ -13,6 +13,7 @@ import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, Exact, Origin, Place
+from dpsql.backends.dialect import Dialect
 from dpsql.engine.pipeline import Engine
 from dpsql.request.query import Query
 
@@ -30,6 +31,11 @@ class Remembering:
     version: str
     _found: dict[str, Exact] = field(default_factory=dict)
     _over: list[str] = field(default_factory=list)
+
+    @property
+    def dialect(self) -> Dialect:
+        """What statements are written in."""
+        return self.inner.dialect
 
     @property
     def unchanging(self) -> bool:

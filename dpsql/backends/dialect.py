@@ -108,6 +108,10 @@ class Dialect(Protocol):
         """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
+    def microseconds(self, moment: str) -> str:
+        """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
+        ...
+
     def wide(self, number: str) -> str:
         """A whole number in a type in which sums and products of a statement do not overflow."""
         ...

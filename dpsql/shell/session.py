@@ -135,8 +135,8 @@ class Session:
 
     def _send(self, asked: Asking) -> Reply:
         """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
-        told = is_explain(asked.sql) or describe.asked(asked.sql) is not None
-        return self._reply(asked.sql) if told else self._query(asked)
+        is_free = is_explain(asked.sql) or describe.asked(asked.sql) is not None
+        return self._reply(asked.sql) if is_free else self._query(asked)
 
     def _query(self, asked: Asking) -> Reply:
         state, terminal = self.state, self.state.terminal

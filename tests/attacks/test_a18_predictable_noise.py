@@ -24,11 +24,12 @@ GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
     "cli/users.py",
     "server/users.py",
+    "server/http/answers.py",
     "server/listener.py",
     "server/protocol/scram.py",
     "server/tokens.py",
 }
-"""Files that draw salts, nonces, tokens and keys of sessions, and no noise."""
+"""Files that draw salts, nonces, tokens, keys of sessions and names of stored answers, and no noise."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),

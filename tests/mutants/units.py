@@ -172,9 +172,9 @@ FAULTS = (
     ),
     Fault(
         "row-units-in-set-operations",
-        "dpsql.sql.lower.derived:_check_units",
-        "any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation))",
-        "not private_scans(operation)",
+        "dpsql.sql.lower.derived:_check_rows",
+        "len(tables) < len(scans)",
+        "False",
         "one row that is read twice is two units",
         _MIXED,
     ),

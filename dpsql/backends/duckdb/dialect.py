@@ -81,6 +81,10 @@ class DuckDBDialect:
         """A cast rounds half to even."""
         return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
+    def microseconds(self, moment: str) -> str:
+        """EPOCH_US."""
+        return f"EPOCH_US({moment})"
+
     def wide(self, number: str) -> str:
         """A HUGEINT has 128 bits."""
         return f"{number}::HUGEINT"

@@ -147,6 +147,10 @@ class PostgresDialect:
             tiny = f"WHEN {number} BETWEEN -{near} AND {near} THEN 0 "
         return f"CASE {tiny}WHEN {number} BETWEEN -{far} AND {far} THEN CAST({product} AS BIGINT) END"
 
+    def microseconds(self, moment: str) -> str:
+        """EXTRACT gives a NUMERIC, which is exact."""
+        return f"CAST(EXTRACT(EPOCH FROM {moment}) * 1000000 AS BIGINT)"
+
     def wide(self, number: str) -> str:
         """NUMERIC has as many digits as it takes."""
         return f"CAST({number} AS NUMERIC)"

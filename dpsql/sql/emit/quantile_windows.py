@@ -134,9 +134,9 @@ def _point(measure: Measurand) -> str:
         case Type.DATE:
             return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)
         case Type.TIMESTAMP:
-            return _clamped("EPOCH_US(x)", lattice, timestamp_at)
+            return _clamped(dialect().microseconds("x"), lattice, timestamp_at)
         case Type.TIME:
-            return _clamped("EPOCH_US(x)", lattice, time_at)
+            return _clamped(dialect().microseconds("x"), lattice, time_at)
         case _:
             return point(measure.expr, lattice, "x", measure.interval)
 

@@ -24,7 +24,7 @@ from dpsql.sql.lower.scope import is_matching
 _INNER = ("from_", "joins", "where", "group")
 _OUTER = ("with_", "distinct", "limit", "offset")
 _CONDITIONS = ("having", "qualify")
-_KEPT = (
+_UNCHANGED = (
     exp.Query, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.Star, exp.DataType, exp.Var, exp.Placeholder,
     exp.Any, exp.All, exp.WindowSpec,
 )  # fmt: skip
@@ -183,13 +183,13 @@ class _Derived:
     def _is_column(self, node: exp.Expr) -> bool:
         """Whether a node is computed in the derived table as a whole."""
         around = self.condition == "having" and any(isinstance(part, exp.Window) for part in _own(node))
-        if isinstance(node, (*_KEPT, *_PARTS)):
+        if isinstance(node, (*_UNCHANGED, *_PARTS)):
             return False
         return node in self.keys or not (around or _compares(node))
 
     def _around(self, node: exp.Expr) -> exp.Expr:
         """The node over the derived table, whose columns are what it reads of groups."""
-        if isinstance(node, _KEPT):
+        if isinstance(node, _UNCHANGED):
             return node
         if type(node) is exp.Window and self.condition == "having":
             return self._window(node)
