@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVa
 from dpsql import errors
 from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.remote.address import is_address
+from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
-_SERVERS = ("postgresql://", "postgres://")
-"""How the URLs of database servers begin."""
 
 
 @overload
@@ -162,7 +160,7 @@ def connect(
         database
         if isinstance(database, DuckDBBackend)
         else _server(database, rules, policy, spills=temp_directory is not None)
-        if isinstance(database, str) and database.startswith(_SERVERS)
+        if is_database_url(database)
         else DuckDBBackend(
             _with_sources(database, rules, policy),
             host=host,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.remote.address import is_address
+from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import amount
 from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
 
@@ -70,7 +70,8 @@ Source = Annotated[
     typer.Argument(
         metavar="DATABASE|URL",
         help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; a policy that says where they are; "
-        "or the address of a server, as https://host:8439, for which DPSQL_TOKEN holds the token.",
+        "the URL of a database, as postgresql://user@host/name; or the address of a server, as https://host:8439, for which "
+        "DPSQL_TOKEN holds the token.",
         show_default=False,
     ),
 ]
@@ -190,19 +191,30 @@ Sql = Annotated[
 ]
 
 
-def is_policy(database: Path) -> bool:
+def place_of(source: str) -> Path | str:
+    """The data that are named: files, or the URL of a database, which is no path."""
+    return source if is_database_url(source) else Path(source)
+
+
+def is_policy(database: Path | str) -> bool:
     """Whether a policy stands in the place of the database: it says itself where its tables lie."""
-    return database.suffix.lower() in {".yaml", ".yml"}
+    return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
 
 
-def policy_of(database: Path, policy: Path | None) -> Path:
+def policy_of(database: Path | str, policy: Path | None) -> Path:
     """The policy that is named, or the one beside the database. Raises ProgrammingError without either."""
     if policy is not None:
         return policy
     if is_policy(database):
-        return database
+        return Path(database)
     if named := os.environ.get("DPSQL_POLICY"):
         return Path(named)
+    if isinstance(database, str):
+        raise ProgrammingError(
+            "no policy given, and a database server has none beside it",
+            code="policy_missing",
+            hint="--policy FILE or DPSQL_POLICY names it",
+        )
     beside = database.with_suffix(".yaml")
     if not beside.is_file():
         raise ProgrammingError(
@@ -214,7 +226,7 @@ def policy_of(database: Path, policy: Path | None) -> Path:
 
 
 def opened(
-    database: Path,
+    database: Path | str,
     policy: Path | None,
     ledger: str | None,
     analyst: str | None,
@@ -275,7 +287,7 @@ def asked_of(
 
     if not is_address(source):
         return opened(
-            Path(source),
+            place_of(source),
             policy,
             ledger,
             analyst,
@@ -309,7 +321,7 @@ def default_of(source: str, policy: Path | None) -> Fraction | None:
     if is_address(source):
         found = os.environ.get("DPSQL_EPSILON")
         return amount(found, "DPSQL_EPSILON") if found else None
-    return default_epsilon(load(policy_of(Path(source), policy)))
+    return default_epsilon(load(policy_of(place_of(source), policy)))
 
 
 def default_epsilon(rules: Policy) -> Fraction | None:

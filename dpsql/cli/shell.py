@@ -29,6 +29,7 @@ from dpsql.cli.options import (
     asked_of,
     default_of,
     number,
+    place_of,
     policy_of,
     target_of,
 )
@@ -147,7 +148,7 @@ def shell(
 
 
 def _what(database: str, policy: Path | None) -> str:
-    return database if is_address(database) else f"{database} under {policy_of(Path(database), policy)}"
+    return database if is_address(database) else f"{database} under {policy_of(place_of(database), policy)}"
 
 
 def _banner(state: State, what: str) -> str:

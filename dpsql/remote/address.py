@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from dpsql.errors import ProgrammingError
@@ -21,6 +21,15 @@ def is_address(database: Any) -> bool:
     (True, False)
     """
     return isinstance(database, str) and _SCHEME.match(database) is not None
+
+
+def is_database_url(database: Any) -> TypeGuard[str]:
+    """Whether what stands for a database is the URL of one of PostgreSQL.
+
+    >>> is_database_url("postgresql://reader@db.example.org/clinic"), is_database_url("hospital.duckdb")
+    (True, False)
+    """
+    return isinstance(database, str) and database.startswith(("postgresql://", "postgres://"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +20,7 @@ import dpsql
 from dpsql.backends.postgres import connection as module
 from dpsql.backends.postgres.connection import PostgresBackend
 from dpsql.backends.postgres.dialect import POSTGRES
+from dpsql.cli import main
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 
 EXACT = 10**15
@@ -414,6 +417,23 @@ def test_any_ledger_goes_with_any_engine(people: tuple[str, Any], server: Server
     with dpsql.connect(url, policy=policy, ledger=ledger, epsilon=0.1) as con:
         con.query("SELECT COUNT(*) FROM people")
         assert con.budget()["people"].queries == 1
+
+
+def test_the_command_line_takes_the_url(
+    people: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a policy, which a server has not beside it."""
+    url, owner = people
+    hold(owner, "7, 1, 1, 1, 'n', 'a', '2024-01-01', '2024-01-01', '12:00'")
+    policy = tmp_path / "people.yaml"
+    policy.write_text(json.dumps(POLICY, default=str), encoding="utf-8")
+    asked = ["query", url, "SELECT COUNT(*) AS n FROM people", "-e", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*asked, "-p", str(policy)])
+    assert (ended.value.code, capsys.readouterr().out.split()[0]) == (0, "n")
+    with pytest.raises(SystemExit) as ended:
+        main(asked)
+    assert (ended.value.code, "error[policy_missing]" in capsys.readouterr().err) == (1, True)
 
 
 def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
