@@ -27,17 +27,19 @@ LONG = ("benchmarks", "differential", "statistical", "tpch")
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
 """Tests that take half a second of the processor or longer, as `slow.txt` lists them; `fast` leaves them out."""
 ONE_IN = {
-    "properties": 14,
-    "attacks": 4,
-    "functions": 8,
+    "properties": 20,
+    "attacks": 5,
+    "functions": 12,
     "engines": 16,
-    "statistical": 7,
-    "sql": 3,
-    "accounting": 2,
-    "planning": 2,
+    "statistical": 9,
+    "sql": 5,
+    "accounting": 3,
+    "planning": 3,
     "retail": 2,
     "tpch": 3,
-    "api": 3,
+    "api": 4,
+    "benchmarks": 3,
+    "mechanisms": 2,
 }
 """Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
 SHORTER = {"fast": 20, "full": 4, "deep": 1}
