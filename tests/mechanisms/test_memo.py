@@ -16,7 +16,7 @@ REMEMBERED = {
     "coupling": coupling._cumulated,
 }
 QUERIES = {
-    "selection": ["SELECT plan, MEDIAN(cost) FROM visits GROUP BY plan"],
+    "selection": ["SELECT plan, MEDIAN(days) FROM visits GROUP BY plan"],
     "coin": ["SELECT plan FROM visits GROUP BY plan ORDER BY SUM(days) DESC LIMIT 1"],
     "partition selection": ["SELECT ward FROM visits GROUP BY ward"],
     "coupling": ["SELECT plan, COUNT(*) FROM visits GROUP BY plan"] * 2,

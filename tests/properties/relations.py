@@ -61,6 +61,7 @@ _CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), 
 _TIMES = {
     Type.DATE: (dt.date(2024, 2, 27), dt.date(2024, 3, 1)),
     Type.TIMESTAMP: (dt.datetime(2024, 2, 29), dt.datetime(2024, 2, 29, 12)),
+    Type.TIME: (dt.time(6), dt.time(18)),
 }
 _AGGREGATES = one_of((1, 1, 2, 0))
 _OF_NONE = ("row_number", "rank", "dense_rank")
