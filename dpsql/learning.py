@@ -102,7 +102,7 @@ class Schedule:
             return cls(rounds, Fraction(units, _GRID), neighbors).rho <= limit
 
         if not fits(1):
-            raise LossError("the loss is too small for so many rounds")
+            raise LossError("the loss is too small for this number of rounds")
         return cls(rounds, Fraction(largest(fits, _GRID // 100), _GRID), neighbors)
 
     @property

@@ -71,7 +71,7 @@ AskAbove = Annotated[
     typer.Option(
         parser=number("ask_above"),
         metavar="NUMBER",
-        help="The ε above which the price of a query is told, and the query asked after a yes. [default: 1, or that of the settings]",
+        help="The ε above which the shell states the price of a query first, and asks it only after a yes. [default: 1, or that of the settings]",
         show_default=False,
     ),
 ]

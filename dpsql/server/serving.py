@@ -1,4 +1,4 @@
-"""The doors of one process: opened together, and closed together when the process is told to stop."""
+"""The doors of one process: opened together, and closed together when the process gets a signal to stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lifecycle:
 
 
 async def serve(doors: Sequence[Lifecycle], ready: Callable[[list[list[int]]], None]) -> None:
-    """Serves until the process is told to stop by SIGTERM or SIGINT; `ready` gets the ports of each door."""
+    """Serves until the process gets SIGTERM or SIGINT; `ready` gets the ports of each door."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         # On Windows Ctrl-C raises KeyboardInterrupt instead.

@@ -355,7 +355,7 @@ def _moved(found: Failure, start: int) -> Failure:
 
 
 def _cancelled(*, charged: bool | None) -> Failure:
-    """What is told of a statement that was cancelled while it ran."""
+    """The answer to a statement that was cancelled while it ran."""
     match charged:
         case True:
             return Failure(

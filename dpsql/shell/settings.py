@@ -25,7 +25,7 @@ class Settings:
 
     `expanded` shows a row as lines, one a column: `auto` where a table is wider than the terminal. `pager` is the
     command that shows what is longer than the terminal; `auto` is $PAGER, else `less`. `ask_above` is the ε above which
-    the price of a query is told, and the query asked only after a yes.
+    the shell states the price of a query, and asks it only after a yes.
     """
 
     expanded: str = "auto"

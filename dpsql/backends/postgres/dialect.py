@@ -103,7 +103,7 @@ class PostgresDialect:
             raise QueryRejected(
                 f"{expr.function.signature} of {types or 'nothing'} cannot be computed in PostgreSQL without a chance to fail",
                 code="engine_function",
-                hint="compute it above the aggregates, or store it as a column; the reference of engines lists what there is",
+                hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
             )
         return template
 
