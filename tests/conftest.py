@@ -9,13 +9,6 @@ import pytest
 import speeds
 from hypothesis import HealthCheck, Phase, settings
 
-# Machines are shared and noisy: no test may fail because it was slow.
-settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(
-    "faults", settings.get_profile("dpsql"), phases=[Phase.explicit, Phase.generate]
-)  # of a planted fault any failure will do, small or large
-settings.load_profile("dpsql")
-
 # Tests make many objects and little garbage: looking for it less often is worth a twentieth of their time.
 gc.set_threshold(200_000, 20, 20)
 # The settings of whoever runs the tests are not those of the shells that they start.
@@ -30,8 +23,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Notes the speed."""
+    """Notes the speed, and how long searches are that do not say it themselves."""
     speeds.configured(config)
+    if config.getoption("--measure"):
+        config.pluginmanager.register(speeds.Meter())
+    # Machines are shared and noisy: no test may fail because it was slow.
+    settings.register_profile(
+        "dpsql",
+        max_examples=speeds.examples(100),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile(
+        "faults", settings.get_profile("dpsql"), phases=[Phase.explicit, Phase.generate]
+    )  # of a planted fault any failure will do, small or large
+    settings.load_profile(config.getoption("--hypothesis-profile", None) or "dpsql")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,19 +1,23 @@
 """Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
 
-`deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
-folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, those listed in `slow.txt` and the
-folders `LONG`, and runs one case of each test. Of a test marked `whole` all cases run at each speed. A case is drawn by
-its name, so each run tries the same ones, and one at least of each test. Searches whose length is given by `examples` are
-a quarter as long in `full`, and shorter still in `fast`.
+`deep` runs every test. `full` leaves out those marked `deep`, and of each test runs as many cases as fit into `EACH`
+seconds of the processor, one at least; what a case takes is measured, in `costs.txt`. Where a marker `sampled(n)` says
+so, one case in n runs instead. `fast` leaves out those marked `slow` too, those whose case takes `QUICK` seconds or
+longer and the folders `LONG`, and runs one case of each test. Of a test marked `whole` all cases run at each speed. A
+case is drawn by its name, so each run tries the same ones. Searches whose length is given by `examples` are an eighth
+as long in `full`, and shorter still in `fast`.
 Whatever is named by its node id is run, and searches as long as in `deep`.
+
+`pytest --speed full --measure` writes `costs.txt` anew for the tests that it runs.
 """
 
 from __future__ import annotations
 
+import resource
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,35 +28,25 @@ T = TypeVar("T")
 SPEEDS = ("fast", "full", "deep")
 LONG = ("benchmarks", "differential", "statistical", "tpch")
 """Folders of tests that compare with other engines, simulate or time, which `fast` leaves out."""
-SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
-"""Tests that take half a second of the processor or longer, as `slow.txt` lists them; `fast` leaves them out."""
-ONE_IN = {
-    "properties": 20,
-    "attacks": 5,
-    "functions": 12,
-    "engines": 16,
-    "statistical": 9,
-    "sql": 5,
-    "accounting": 3,
-    "planning": 3,
-    "retail": 2,
-    "tpch": 3,
-    "api": 4,
-    "benchmarks": 3,
-    "mechanisms": 2,
-}
-"""Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
-SHORTER = {"fast": 20, "full": 4, "deep": 1}
+EACH = 0.6
+"""For how many seconds of the processor the cases of one test run in `full`, unless one alone takes longer."""
+QUICK = 0.2
+"""Tests whose case takes as many seconds or more are left out of `fast`."""
+CHEAP = 0.02
+"""What a case takes at most that `costs.txt` does not list."""
+SHORTER = {"fast": 20, "full": 8, "deep": 1}
 """By how much `examples` divides the length of a search."""
 _TESTS = Path(__file__).parent
+_COSTS = _TESTS / "costs.txt"
 _speed = "deep"
 
 
 def options(parser: pytest.Parser) -> None:
-    """Adds `--speed`."""
+    """Adds `--speed` and `--measure`."""
     parser.addoption(
         "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
     )
+    parser.addoption("--measure", action="store_true", help="write down what the tests take of the processor")
 
 
 def configured(config: pytest.Config) -> None:
@@ -77,55 +71,95 @@ def selected(config: pytest.Config, items: list[pytest.Item]) -> None:
     speed = config.getoption("--speed")
     if any("::" in str(argument) for argument in config.args):
         return
-    kept = set(chosen(items, speed))
+    kept = set(chosen(items, speed, costs()))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
-def chosen(items: Iterable[pytest.Item], speed: str) -> Iterator[pytest.Item]:
-    """The tests of a speed, in their order."""
-    for _, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
-        yield from _cases(list(cases), speed)
+def chosen(items: Iterable[pytest.Item], speed: str, seconds: Mapping[str, float]) -> Iterator[pytest.Item]:
+    """The tests of a speed, where a case takes `seconds`."""
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)  # cases that share a fixture stand apart
+    for item in items:
+        tests[_test(item.nodeid)].append(item)
+    for test, cases in tests.items():
+        yield from _cases(cases, speed, seconds.get(test, CHEAP))
 
 
-def _cases(cases: list[pytest.Item], speed: str) -> list[pytest.Item]:
+def costs() -> dict[str, float]:
+    """The seconds of the processor that a case of each listed test takes."""
+    lines = (line.split(maxsplit=1) for line in _COSTS.read_text(encoding="utf-8").splitlines())
+    return {test: float(seconds) for seconds, test in lines}
+
+
+def _cases(cases: list[pytest.Item], speed: str, seconds: float) -> list[pytest.Item]:
     if speed == "deep":
         return cases
     left = [case for case in cases if case.get_closest_marker("deep") is None]
-    if speed == "fast":
-        left = [case for case in left if not _is_slow(case)]
-        whole = [case for case in left if case.get_closest_marker("whole") is not None]
-        return whole or sorted(left, key=_lot)[:1]
-    return list(_sampled(left))
+    if speed == "fast" and (seconds >= QUICK or any(map(_is_slow, left))):
+        return []
+    if any(case.get_closest_marker("whole") for case in left):
+        return left
+    return sorted(left, key=_lot)[: 1 if speed == "fast" else _number(left, seconds)]
 
 
-def _sampled(cases: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """One case in n of those marked so, and at least one."""
-    for number, group in groupby(cases, key=_one_in):
-        drawn = sorted(group, key=_lot)
-        yield from drawn[: -(-len(drawn) // number)]
+def _number(cases: list[pytest.Item], seconds: float) -> int:
+    """How many cases `full` runs."""
+    markers = [case.get_closest_marker("sampled") for case in cases[:1]]
+    if markers and markers[0] is not None:
+        return -(-len(cases) // int(markers[0].args[0]))
+    return max(1, int(EACH / seconds))
 
 
 def _is_slow(case: pytest.Item) -> bool:
-    marked = case.get_closest_marker("slow") is not None
-    return marked or _folder(case) in LONG or case.nodeid.partition("[")[0] in SLOW
-
-
-def _one_in(case: pytest.Item) -> int:
-    if case.get_closest_marker("whole") is not None:
-        return 1
-    marker = case.get_closest_marker("sampled")
-    return ONE_IN.get(_folder(case), 1) if marker is None else int(marker.args[0])
+    return case.get_closest_marker("slow") is not None or _folder_of(case.path) in LONG
 
 
 def _lot(case: pytest.Item) -> int:
     return zlib.crc32(case.nodeid.encode())
 
 
-def _folder(case: pytest.Item) -> str:
-    return _folder_of(case.path)
+def _test(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
 
 
 @cache
 def _folder_of(path: Path) -> str:
     return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
+
+
+class Meter:
+    """Measures what tests take of the processor, their child processes included, and writes it to `costs.txt`."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+        self._found: dict[str, list[float]] = defaultdict(list)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Begins with the fixtures."""
+        self._begun = _processor()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Sends what was measured along with the report, which reaches the process that writes."""
+        item.user_properties.append(("processor", _processor() - self._begun))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collects the reports of all processes."""
+        if report.when == "teardown":
+            self._found[_test(report.nodeid)] += [
+                float(value) for name, value in report.user_properties if name == "processor"
+            ]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Writes the means, where they are no less than `CHEAP`."""
+        if hasattr(session.config, "workerinput"):
+            return
+        known = costs() | {test: sum(each) / len(each) for test, each in self._found.items() if each}
+        lines = [f"{seconds:.2g} {test}" for test, seconds in sorted(known.items()) if seconds >= CHEAP]
+        _COSTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _processor() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)

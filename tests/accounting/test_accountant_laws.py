@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from speeds import examples
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
 from dpsql.accounting.events import (
@@ -138,7 +139,7 @@ def test_choices_cost_no_more_apart_than_together(accountant: Accountant, a: Fra
 
 
 @every_accountant
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(EPSILON, EPSILON, DELTA, DELTA)
 def test_limit_grows_with_the_budget(
     accountant: Accountant, a: Fraction, b: Fraction, c: Fraction, d: Fraction
@@ -164,7 +165,7 @@ def test_the_share_for_selection_is_the_delta_limit(
 
 @every_accountant
 @every_budget
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_remaining_epsilon_is_the_largest_that_fits(
     accountant: Accountant, budget: tuple[Fraction, Fraction], data: st.DataObject
@@ -201,7 +202,7 @@ def test_epsilon_spent_runs_from_nothing_to_the_budget(
 
 
 @every_accountant
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(
         st.one_of(EPSILON.map(Pure), EPSILON.map(lambda e: Gaussian(e / 10)), DELTA.map(Selection)),

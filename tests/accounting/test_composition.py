@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger.adversaries import Release, leaking_response, response, worst_delta
 from scipy import stats
+from speeds import examples
 
 from dpsql.accounting.composition import (
     Guarantee,
@@ -43,7 +44,7 @@ def together(menu: list[Release], epsilon: Fraction) -> float:
     return worst_delta(lambda path: list(path) == menu[: len(path)], menu, epsilon, len(menu))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4))
 def test_sequential_composition_adds(kept: list[Guarantee]) -> None:
     """The sums of ε and δ are kept by the most telling releases, and a smaller ε is not."""
@@ -52,7 +53,7 @@ def test_sequential_composition_adds(kept: list[Guarantee]) -> None:
     assert together(releases(kept), epsilon * Fraction(9, 10)) > 1 - math.prod(1 - float(d) for _, d in kept)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
 def test_advanced_composition_of_few(kept: list[Guarantee], slack: Fraction) -> None:
     """With unequal losses, the most telling releases keep what is claimed; it is never more ε than the sum."""
@@ -61,7 +62,7 @@ def test_advanced_composition_of_few(kept: list[Guarantee], slack: Fraction) -> 
     assert epsilon <= sequential(kept).epsilon
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
 def test_a_fixed_list_by_its_curves(kept: list[Guarantee], spare: Fraction) -> None:
     """The most telling releases keep what is claimed of a fixed list, which is never more ε than the sum."""
@@ -76,7 +77,7 @@ def test_a_fixed_list_by_its_curves(kept: list[Guarantee], spare: Fraction) -> N
     assert epsilon <= sequential(kept).epsilon
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(EPSILON, st.integers(1, 40))
 def test_a_choice_is_kept_to_its_range(epsilon: Fraction, count: int) -> None:
     """Choices of bounded range keep no more than as many ε-DP releases, nor more than Gaussian ones of ρ = ε²/8."""
@@ -109,7 +110,7 @@ def test_advanced_composition_at_three_and_one_in_a_million() -> None:
         assert (advanced([Guarantee(Fraction(1, 100))] * count, Fraction(1, 10**6)).epsilon <= 3) is within
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(EPSILON, min_size=1, max_size=3))
 def test_parallel_composition_is_the_largest(epsilons: list[Fraction]) -> None:
     """Each unit answers in its own part: over all databases and outcomes the largest loss is that of the largest ε."""
@@ -140,7 +141,7 @@ def test_parallel_composition_of_equal_and_unequal_losses() -> None:
     assert parallel(mixed) == Guarantee(Fraction(1), Fraction(1, 10))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(2, 4),
     st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=3), min_size=5, max_size=5),
@@ -193,7 +194,7 @@ def test_what_is_no_guarantee_is_refused() -> None:
         group(good, 0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(EPSILON, min_size=2, max_size=3))
 def test_parallel_composition_of_a_unit_that_moves(epsilons: list[Fraction]) -> None:
     """A unit that leaves one partition and enters another is seen by both: the two largest losses add, and are attained."""

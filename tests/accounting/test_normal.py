@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
+from speeds import examples
 
 from dpsql.accounting.numerics.normal import (
     MARGIN,
@@ -54,7 +55,7 @@ def test_pi_is_pi() -> None:
         assert abs(4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239)) - PI) < Decimal("1e-139")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.decimals(min_value=-8, max_value=8, places=6))
 def test_the_tail_is_right_to_its_margin(x: Decimal) -> None:
     """Series, continued fraction and the seam between them agree with another series to 90 digits."""
@@ -93,7 +94,7 @@ def test_log_odds_undo_the_quantile(x: Decimal) -> None:
         assert abs(log_odds(x) - (tail(-x) / tail(x)).ln()) < Decimal("1e-80")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(min_value=0.02, max_value=12), st.floats(min_value=0, max_value=20))
 def test_the_profile_is_the_integral_of_what_is_left(mu: float, epsilon: float) -> None:
     """δ_μ(ε) is the integral of (φ(x-μ) - e^ε·φ(x))₊, by quadrature, and its bounds are tight."""

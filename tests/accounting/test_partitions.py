@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting.partitions import boxes as parts
 from dpsql.accounting.partitions import grid
@@ -123,7 +124,7 @@ def test_text_that_is_no_box_is_refused(text: str) -> None:
 
 
 @given(charges, st.integers(1, 12))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_a_coarser_grid_counts_no_place_for_less_and_none_for_more_than_the_most(
     asked: list[tuple[Box, int, int]], most: int
 ) -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting.accountants import PureAccountant, ZcdpAccountant
 from dpsql.accounting.events import BoundedRange, Gaussian, Pure
@@ -111,7 +112,7 @@ def test_conversion_is_rounded_up_and_tight(epsilon: Fraction, delta: Fraction) 
             assert least_ln_delta(spend.loss_fraction, reported * (1 - Fraction(1, 10**12))) > asked
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.fractions(min_value=Fraction(1, 10**4), max_value=50),
     st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(99, 100)),

@@ -39,7 +39,6 @@ def test_a_lattice_encloses_its_interval_by_less_than_a_step(
     assert coarse or lattice.exponent in (LEAST_EXPONENT, 0)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 @pytest.mark.parametrize("unit", ["id", "row"])
 @pytest.mark.parametrize("bounds", [(-0.1, 0.3), (0.7, 1.1), (1e-9, 1e9 + 0.1), (-1e-300, 1e-310)], ids=str)

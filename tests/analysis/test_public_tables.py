@@ -163,7 +163,6 @@ def read(row: tuple[Any, ...]) -> str:
     return str([float(key) if isinstance(key, Decimal) else key for key in row[:-1]]).casefold()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "sql",
     [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql and "odd" not in sql],

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speeds import examples
 
 from dpsql.accounting import Event, Pure, Spend
 from dpsql.errors import BudgetExhausted, OperationalError
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 
 PROCESSES = 16
 HANGS = 90  # seconds, past SQLite's patience: a process that takes so long is locked for ever
-ROUNDS = 100
+ROUNDS = examples(100, least=24)
 FORK = multiprocessing.get_context("fork")
 PURE = Budget("pure", Fraction(1), Fraction(0))
 ZCDP = Budget("zcdp", Fraction(3), Fraction(1, 10**6))

@@ -89,7 +89,7 @@ SETTINGS = [
 ]
 
 
-SHARES = 4
+SHARES = 16
 shared = pytest.mark.parametrize("share", range(SHARES))
 """So many tests share the names of the catalogue."""
 

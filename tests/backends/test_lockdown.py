@@ -97,6 +97,7 @@ def test_nothing_is_allowed_but_to_close_more(own: Connection) -> None:
     assert {*allowed} == {"disabled_filesystems", "disabled_optimizers", "enable_progress_bar"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("setting", "value"), CLOSED.items(), ids=CLOSED)
 def test_each_lock_is_closed(own: Connection, setting: str, value: Any) -> None:
     """No file, folder, extension, secret, spilled row or variable of the program is in reach."""
@@ -148,6 +149,7 @@ OWN_FILES = [
 """Files that DuckDB leaves open even without external access: the database's own, its log, spilled rows."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("statement", OWN_FILES)
 def test_not_even_the_own_file_is_at_hand(own: Connection, statement: str) -> None:
     """The database's file cannot be read by name, nor can its log or a temporary file be written."""

@@ -15,8 +15,9 @@ from differential.oracle import Refusal, agree, differs
 from differential.regressions import MISMATCHES
 from differential.search import search, small
 from differential.world import WHO, World, open_world
+from speeds import examples
 
-BLOCK = 72
+BLOCK = examples(72, least=16)
 """Statements of one test, of which about fifty are answered."""
 
 
@@ -27,7 +28,6 @@ def world() -> Iterator[World]:
         yield opened
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("block", range(10))
 def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
     """The answers are DuckDB's, row by row, and most statements are answered."""

@@ -16,6 +16,7 @@ from differential.extremes import LEAST_LOSS, failure, statements
 from differential.regressions import FAILURES
 from differential.search import loss_of, small_failure
 from differential.world import WHO, World, open_world
+from speeds import examples
 from worlds import of_all_rows
 
 from dpsql.engine import post_processor
@@ -39,11 +40,10 @@ def holds(worlds: Worlds, seed: int, number: int) -> None:
         assert found is None, f"seed {seed}: {small_failure(worlds, found, loss_of(place))}"
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_fails(worlds: Worlds, seed: int) -> None:
     """The same statements in each run."""
-    holds(worlds, seed, 50)
+    holds(worlds, seed, examples(50))
 
 
 @pytest.mark.deep
@@ -99,7 +99,6 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
 """What was wrong once, and what it was wrong together with."""
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", OLD_DEFECTS)
 def test_the_search_finds_what_was_wrong(defect: str) -> None:
     """Among the statements of each run is one that fails, or ends in another way, for the values of one person alone."""

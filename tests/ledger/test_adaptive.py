@@ -25,6 +25,7 @@ from ledger.adversaries import (
     response,
     worst_delta,
 )
+from speeds import examples
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
 from dpsql.accounting.accountants.base import largest_epsilon
@@ -81,7 +82,7 @@ def test_the_best_adversary_stays_within_the_budget(accountant: Accountant, budg
 
 
 @every_accountant
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     budget=st.sampled_from(BUDGETS),
     shares=st.lists(st.integers(1, 9), min_size=1, max_size=2, unique=True),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting import Pure, Spend
 from dpsql.errors import BudgetExhausted, IntegrityError, PolicyError, ProgrammingError
@@ -199,7 +200,7 @@ def test_a_period_begins_with_the_amended_budget(tmp_path: Path) -> None:
             ledger.verify()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=8))
 def test_any_sequence_spends_at_most_what_holds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int]]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting import Composed, Gaussian, Pure, Selection, Spend
 from dpsql.errors import BudgetExhausted, InterfaceError, NotSupportedError, PolicyError, ProgrammingError
@@ -165,7 +166,7 @@ def test_a_fresh_state(ledger: Ledger) -> None:
     assert state.delta == 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(
         st.dictionaries(

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting import Pure, Selection, Spend
 from dpsql.accounting.events import Composed, Event
@@ -261,7 +262,7 @@ def test_a_box_cannot_be_changed_afterwards(tmp_path: Path) -> None:
         open_ledger(path, BUDGETS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 8), st.integers(0, 4), st.integers(1, 6), st.sampled_from(["ana", "bob"])),

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.accounting import Pure, Selection, Spend
 from dpsql.accounting.accountants import ACCOUNTANTS
@@ -213,7 +214,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_any_order_of_steps_counts_no_less_than_was_released(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, int]]

@@ -29,7 +29,6 @@ def share(question: Choice | Number, value: object, report: int, draws: int) -> 
     return sum(randomize(value, question, entropy=source).report == report for _ in range(draws)) / draws
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("value", "chance"), [(0, 0.0), (25, 0.25), (100, 1.0), (-7, 0.0), (1e9, 1.0), (Fraction(1, 3), 1 / 300)]
 )
@@ -44,7 +43,6 @@ def test_a_number_is_rounded_at_random_then_randomised(value: object, chance: fl
     assert 1 - q == pytest.approx(p)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "value",
     [
@@ -94,7 +92,6 @@ def test_an_answer_to_a_choice_keeps_its_epsilon() -> None:
     assert PLAN.event() == Pure(Fraction(1))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "question", [PLAN, MANY, Choice(values=("no", "yes"), epsilon=3)], ids=["response", "unary", "strong"]
 )
@@ -147,7 +144,6 @@ def test_means_are_estimated_and_their_intervals_hold() -> None:
     assert all(0 <= low <= high <= 100 for _, low, high in found)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "second", [Choice(values=("no", "yes"), epsilon=2), Choice(values=range(5), epsilon=2, method="unary")]
 )

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.mechanisms.coin import Coin
 from tests.entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy
@@ -25,7 +26,7 @@ def reference(coin: Coin, bits: int, digits: int = 400) -> Decimal:
 
 
 @given(exponents, st.booleans(), st.integers(0, 400))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_threshold_is_the_floor(exponent: Fraction, as_odds: bool, bits: int) -> None:
     """The threshold is floor(p * 2**bits), against a 400-digit reference computed another way."""
     coin = Coin(exponent, as_odds)

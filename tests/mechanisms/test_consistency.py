@@ -55,7 +55,6 @@ def test_draws_have_the_variance(named: str) -> None:
         assert law.tail_up(round(times * law.std)) >= np.mean(found >= times * law.std)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99, 0.999])
 @pytest.mark.parametrize("weights", [(1,), (Fraction(1, 2), 1)], ids=["alone", "together"])
 def test_half_widths_hold_as_often_as_they_say(

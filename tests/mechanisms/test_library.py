@@ -139,7 +139,6 @@ def test_every_entry_has_an_example() -> None:
     assert len({entry.name for entry in LIBRARY}) == len(LIBRARY)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", [*NOISE, WISHART], ids=repr)
 def test_the_law_is_a_law_with_that_variance(noise: NoiseMechanism | WishartMechanism) -> None:
     """The closed form sums to 1, has the stated variance, and the stated interval holds as much as it says, but little more."""
@@ -164,7 +163,6 @@ def test_the_law_is_a_law_with_that_variance(noise: NoiseMechanism | WishartMech
             noise.interval(wrong)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", [*NOISE, WISHART], ids=repr)
 def test_samples_follow_the_law(noise: NoiseMechanism | WishartMechanism) -> None:
     """χ²: 12,000 draws of a coordinate from the system's entropy in 60 cells of the closed form, in vain about once in 10^9."""
@@ -247,7 +245,6 @@ def test_rounding_moves_no_vector_further_than_is_counted(step: Fraction) -> Non
     assert attained > 5
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "noise",
     [
@@ -340,7 +337,6 @@ def test_profiles_of_vectors_are_upper_bounds(kind: str) -> None:
             assert delta <= float(noise.profile().delta(Decimal(str(e))).high) + 1e-3
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mechanism", EVERY, ids=repr)
 def test_accountants_charge_what_the_profile_keeps(mechanism: LibraryMechanism) -> None:
     """Each accountant's ε for the event of one release, at some δ, is one that the profile keeps."""
@@ -436,7 +432,6 @@ def test_parameters_that_make_no_mechanism_are_refused(build: Callable[[], objec
 # ---------------------------------------------------------------------------------------- selections
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("selection", SELECTIONS, ids=repr)
 def test_selections_follow_their_law(selection: SelectionMechanism) -> None:
     """χ²: 2,000 selections against the probabilities, which sum to 1; variance and interval are those of the scores."""
@@ -468,7 +463,6 @@ def test_permute_and_flip_is_its_definition_and_noisy_max_with_exponential_noise
     assert chi_squared(np.bincount(noise.argmax(axis=1), minlength=4), exact) > FALSE_ALARM
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [ExponentialMechanism, PermuteAndFlipMechanism, ReportNoisyMax])
 @pytest.mark.parametrize("monotone", [False, True])
 def test_selections_keep_their_loss_and_attain_it(kind: type[SelectionMechanism], monotone: bool) -> None:
@@ -532,7 +526,6 @@ def test_scores_are_finite_numbers() -> None:
 # ---------------------------------------------------------------------------------------- local answers
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mechanism", LOCAL, ids=repr)
 def test_answers_follow_their_law_and_estimate_without_bias(mechanism: LocalMechanism) -> None:
     """χ² of which choices are supported, by each truth; the estimate's mean is the truth, its variance as stated."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.mechanisms import sampler
 from dpsql.mechanisms.coin import Coin
@@ -131,7 +132,7 @@ def test_gaussian_takes_the_same_words_from_the_same_stream() -> None:
     st.integers(-(2**50), 2**50),
     st.fractions(min_value=Fraction(1, 1000), max_value=2**80, max_denominator=10**6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_float_acceptance_is_far_within_its_margin(proposal: int, variance: Fraction) -> None:
     """The float acceptance differs from the exact one by under 2**-48, and the margin is 2**-40."""
     scale = int(variance**0.5) + 1

@@ -357,7 +357,6 @@ TAILS: dict[str, Callable[[float], float]] = {
 @every_accountant
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 5), Fraction(1), Fraction(4)], ids=str)
 @pytest.mark.parametrize("law", TAILS)
-@pytest.mark.sampled(4)
 def test_the_interval_of_a_single_total_holds_what_is_cut_off(
     accountant: str, epsilon: Fraction, law: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from clinic import POLICY, database
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 import dpsql
 from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
@@ -146,7 +147,7 @@ def test_nothing_gets_worse(made: Hierarchy) -> None:
     assert {sum(weights) for weights in made.weights.values()} == {WEIGHTS}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(sorted(SETS)),
     st.lists(st.integers(-(10**6), 10**6), min_size=24, max_size=24),

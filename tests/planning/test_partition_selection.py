@@ -89,7 +89,6 @@ def test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses() -> None:
     assert plan.selection.delta < epsilon**2
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(1, 5)], ids=str)
 @pytest.mark.parametrize("noise", [Geometric(Fraction(200)), DiscreteGaussian(Fraction(2000))], ids=str)
 def test_a_threshold_is_as_private_as_its_noise_but_for_delta(

@@ -64,7 +64,6 @@ def by_rows(chosen: QuantileSelection, values: tuple[int, ...], point: int) -> i
     return min(chosen.cutoff, int(rows * chosen.steps_per_row))
 
 
-@pytest.mark.sampled(3)
 @every_end
 @every_rank
 @pytest.mark.parametrize("rate", RATES, ids=str)
@@ -117,7 +116,6 @@ def test_a_sharp_choice_finds_the_value() -> None:
         assert {ranked(rank, Fraction(60)).choose(window(values), entropy) for _ in range(50)} == {found}
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bits", [3, 30, 62])
 @pytest.mark.parametrize("rate", [Fraction(1, 80), Fraction(1, 8), Fraction(25, 4)], ids=str)
 @pytest.mark.parametrize("rank", [rank for rank in RANKS if min(rank, 1 - rank) <= Fraction(1, 10)], ids=str)
@@ -159,7 +157,6 @@ def test_exact_values_show_nowhere() -> None:
     assert repr(window((1, 2, 3))) == "Window(…)"
 
 
-@pytest.mark.sampled(3)
 @every_rank
 @pytest.mark.parametrize("end", [-1, 1], ids=["low", "high"])
 @pytest.mark.parametrize("rate", [Fraction(1, 100), Fraction(1, 3), Fraction(40)], ids=str)

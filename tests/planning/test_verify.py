@@ -35,7 +35,7 @@ def plan(sql: str = SQL, **rules: object) -> MeasurementPlan:
     return World(policy(**rules)).prepare(sql).plan  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_both_derivations_agree(case: Case) -> None:
     """The extreme rows attain the closed form where nothing is replaced, and never pass it."""

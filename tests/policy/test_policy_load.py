@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, Table, load
@@ -196,7 +197,7 @@ SPOTS: list[tuple[str, ...]] = [
 
 
 @given(st.sampled_from(SPOTS), JUNK)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_junk_anywhere_is_a_policy_or_a_policy_error(spot: tuple[str, ...], junk: object) -> None:
     """Whatever stands at a key, `load` returns a Policy that loads again, or raises PolicyError."""
     raw = yaml.safe_load(GOOD)
@@ -216,7 +217,7 @@ def test_junk_anywhere_is_a_policy_or_a_policy_error(spot: tuple[str, ...], junk
 
 
 @given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@ \n\t0.", max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_text_is_a_policy_error(text: str) -> None:
     """No text makes the reader fail with anything but a PolicyError."""
     with pytest.raises(PolicyError):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from speeds import examples
 
 from dpsql.errors import PolicyError
 from dpsql.policy import BudgetOverride, BudgetSpec, Column, Link, Policy, Table, Unit, load
@@ -274,7 +275,7 @@ COLUMNS = st.one_of(
     st.fractions(min_value=Fraction(1, 1000), max_value=100),
     st.integers(1, 10**9),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_policy_survives_a_round_trip(columns: dict[str, Any], epsilon: Fraction, rows: int) -> None:
     """A policy written out, as Python values or JSON, reads back as itself with the same digest."""
     policy = load(
@@ -291,7 +292,7 @@ def test_any_policy_survives_a_round_trip(columns: dict[str, Any], epsilon: Frac
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("abcdef"), min_size=1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_links_load_exactly_when_all_of_them_end_at_a_unit(links: dict[str, str]) -> None:
     """For any links among tables, the policy loads if and only if following them always reaches a unit."""
     tables: dict[str, Any] = {

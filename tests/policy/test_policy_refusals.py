@@ -212,6 +212,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("old", "new", "line", "key", "code"), BAD)
 def test_a_bad_policy_names_line_key_and_code(old: str, new: str, line: int, key: str, code: str) -> None:
     """Each wrong policy is a PolicyError whose first problem is at the line, key and code expected."""

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnType, fold, load, skeleton
@@ -127,7 +128,7 @@ COLUMNS = st.lists(st.tuples(NAMES, TYPES), max_size=4, unique_by=lambda pair: f
 
 
 @given(st.dictionaries(NAMES, COLUMNS, min_size=1, max_size=3), NAMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_schema_gives_yaml_that_loads_once_filled(
     schema: dict[str, list[tuple[str, str]]], source: str
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from speeds import thinned
 
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE, Box
@@ -184,7 +185,7 @@ def test_what_a_joined_table_says_confines_what_is_read() -> None:
 
 def test_units_outside_of_an_inherited_part_change_nothing() -> None:
     """Whoever leaves a table, and lies not in its box, or all and lies in none, changes nothing that is read."""
-    for query, strayed in _strayed(query for query, _ in _QUERIES).items():
+    for query, strayed in _strayed(thinned([query for query, _ in _QUERIES], 4)).items():
         assert strayed == set(), query
 
 

@@ -65,7 +65,6 @@ def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
     return [list(values) for values in series]
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
 def test_they_give_what_the_one_statement_gives(case: Case) -> None:
     """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""

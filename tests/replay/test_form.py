@@ -31,7 +31,6 @@ QUERIES = [
 BUDGETS = [{"epsilon": 30, "delta": 1e-6}, {"epsilon": 30, "delta": 1e-6, "accountant": "pure"}]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [4, 50])
 @pytest.mark.parametrize("budget", BUDGETS, ids=["zcdp", "pure"])
 @pytest.mark.parametrize("sql", QUERIES)

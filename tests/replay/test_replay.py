@@ -58,7 +58,6 @@ def history(connection: Connection) -> list[str]:
     return [entry.digest for entry in connection.engine.ledger.entries()]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("accountant", ["zcdp", "pure", "gdp", "basic"])
 @pytest.mark.parametrize("sql", QUERIES)
 def test_the_same_is_answered_again_and_free(sql: str, accountant: str) -> None:

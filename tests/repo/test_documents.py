@@ -48,6 +48,7 @@ def attack_files() -> Iterator[tuple[int, str]]:
         yield int(found[1]), path.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("found", sorted(set(TEST.findall(PRIVACY))), ids="::".join)
 def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
     """Each file that PRIVACY.md names holds a test; each function that it names is one."""
@@ -85,6 +86,7 @@ def test_each_attack_is_there_and_named() -> None:
     assert named == set(attack_files())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", ATTACKS)
 def test_each_attack_is_shown_to_work(number: int) -> None:
     """For each attack some test runs it against a careless variant, where it works."""

@@ -50,6 +50,7 @@ def words(source: str) -> Iterator[tuple[int, str]]:
             yield from ((token.start[0], word.lower()) for word in WORD.findall(token.string))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
 )
@@ -80,6 +81,7 @@ def names(source: str) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 0), name.lstrip("_").lower()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
 )
@@ -112,6 +114,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, word.lower()) for word in re.findall(r"\w+", node.value))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
 )

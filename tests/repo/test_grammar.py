@@ -10,12 +10,11 @@ import duckdb
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from lark import Lark
 from speeds import examples
 from sql.codes import FORM, MEANING, SIZE
 from sql.fixture_files import Fixture, accepted, refused
 from sql.mutants import mutant
-from sql.sentences import GRAMMAR, in_grammar, sentence, sentences
+from sql.sentences import grammar, in_grammar, sentence, sentences
 from sql.study import prepare, study
 
 import dpsql
@@ -58,7 +57,7 @@ def verdict(connection: Connection, query: str) -> str | None:
 
 def test_the_grammar_is_lalr() -> None:
     """Lark takes the grammar as LALR(1), and every rule of it is reachable from the start."""
-    parser = Lark(GRAMMAR.read_text(encoding="utf-8"), parser="lalr")
+    parser = grammar()
     used = {part.name for rule in parser.rules for part in rule.expansion} | {"start"}
     assert {rule.origin.name for rule in parser.rules} <= used
 
@@ -73,10 +72,11 @@ def test_every_sentence_is_answered_or_refused_for_its_meaning(connection: Conne
 
 def test_sentences_are_of_many_kinds(connection: Connection) -> None:
     """The sentences of the test above are worth their name: some are answered, few are alike."""
-    queries = {sentence(seed) for seed in range(1500)}
+    count = examples(1500, least=400)
+    queries = {sentence(seed) for seed in range(count)}
     verdicts = Counter(verdict(connection, query) for query in queries)
-    assert len(queries) > 1275
-    assert verdicts[None] >= 10
+    assert len(queries) > 0.85 * count
+    assert verdicts[None] >= count / 150
     assert len(verdicts) >= 10
     # CASE is one of some hundred operands: it takes more sentences, which cost less than their verdicts.
     queries |= {sentence(seed) for seed in range(1500, 3000)}
@@ -85,12 +85,14 @@ def test_sentences_are_of_many_kinds(connection: Connection) -> None:
         assert words[word] >= 3, word
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_accepted_fixtures_are_sentences(fixture: Fixture) -> None:
     """What is answered is in the grammar."""
     assert in_grammar(fixture.query)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", [item for item in refused() if item.field("code") in FORM], ids=str)
 def test_fixtures_refused_for_their_form_are_no_sentences(fixture: Fixture) -> None:
     """What is refused for its form is not in the grammar."""

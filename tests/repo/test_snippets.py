@@ -24,6 +24,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_page_can_be_followed(
     page: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -69,6 +70,7 @@ def test_named_commands_exist() -> None:
     assert set(helped) >= {"query", "explain", "check", "init", "budget", "demo", "shell", "ledger verify"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Each file that is linked to exists, and each heading in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,39 +41,45 @@ def cases(file: str, number: int, *marks: pytest.MarkDecorator) -> list[Test]:
     ]
 
 
-PLAIN = cases("plan/test_x.py", 5)
+CHEAP = cases("plan/test_x.py", 40)
 DEEP = cases("plan/test_deep.py", 3, pytest.mark.deep)
 SLOW = cases("plan/test_slow.py", 3, pytest.mark.slow)
 SAMPLED = cases("plan/test_sampled.py", 10, pytest.mark.sampled(4))
-SEARCHING = cases("properties/test_y.py", 6)
+COSTLY = cases("properties/test_y.py", 6)
+LONGER = cases("properties/test_z.py", 6)
 WHOLE = cases("sql/test_whole.py", 4, pytest.mark.whole)
 LONG = cases("statistical/test_long.py", 4)
-ALL = [*PLAIN, *DEEP, *SLOW, *SAMPLED, *SEARCHING, *WHOLE, *LONG]
+ALL = [CHEAP, DEEP, SLOW, SAMPLED, COSTLY, LONGER, WHOLE, LONG]
+SECONDS = {
+    "tests/properties/test_y.py::test_it": speeds.EACH / 2.5,
+    "tests/properties/test_z.py::test_it": 2 * speeds.EACH,
+    "tests/sql/test_whole.py::test_it": speeds.QUICK / 2,
+}
+MOST = int(speeds.EACH / speeds.CHEAP)
 
 
 @pytest.mark.parametrize(
     ("speed", "numbers"),
     [
-        ("deep", (5, 3, 3, 10, 6, 4, 4)),
-        ("full", (5, 0, 3, 3, 1, 4, 1)),
-        ("fast", (1, 0, 0, 1, 1, 4, 0)),
+        ("deep", (40, 3, 3, 10, 6, 6, 4, 4)),
+        ("full", (MOST, 0, 3, 3, 2, 1, 4, 4)),
+        ("fast", (1, 0, 0, 1, 0, 0, 4, 0)),
     ],
 )
 def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
-    """One case at least is left of what is sampled or searches, and the same one in each run."""
-    kept = set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
-    assert (
-        tuple(len(kept.intersection(part)) for part in (PLAIN, DEEP, SLOW, SAMPLED, SEARCHING, WHOLE, LONG))
-        == numbers
-    )
-    assert kept == set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
+    """One case at least is left in `full`, and the same ones in each run, also where cases of tests take turns."""
+    turns = [case for cases in zip_longest(*ALL) for case in cases if case is not None]
+    for order in (list(chain(*ALL)), turns):
+        kept = set(speeds.chosen(order, speed, SECONDS))  # type: ignore[arg-type]
+        assert tuple(len(kept.intersection(part)) for part in ALL) == numbers
+        assert kept == set(speeds.chosen(order, speed, SECONDS))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("speed", "argument", "length"),
     [
         ("deep", "tests", 100),
-        ("full", "tests", 25),
+        ("full", "tests", 12),
         ("fast", "tests", 5),
         ("fast", "tests/x.py::test_it", 100),
     ],
@@ -90,11 +97,12 @@ def test_a_search_is_as_long_as_its_speed_allows(
 
 def test_each_folder_that_searches_is_there() -> None:
     """A folder that is renamed would be run whole each time."""
-    assert all((TESTS / folder).is_dir() for folder in {*speeds.LONG, *speeds.ONE_IN})
+    assert all((TESTS / folder).is_dir() for folder in speeds.LONG)
 
 
-def test_each_test_that_is_slow_is_there() -> None:
-    """A test that is renamed would be run at each speed."""
-    for nodeid in speeds.SLOW:
+def test_each_test_whose_cost_is_listed_is_there() -> None:
+    """A test that is renamed would count as cheap."""
+    for nodeid in speeds.costs():
         path, _, name = nodeid.partition("::")
-        assert f"def {name}(" in (TESTS.parent / path).read_text(encoding="utf-8"), nodeid
+        written = (TESTS.parent / path).read_text(encoding="utf-8")
+        assert f"def {name}(" in written or not path.startswith("tests/"), nodeid

@@ -22,6 +22,7 @@ def named_tests(path: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(dpsql[\w.]*)`", PAGE))))
 def test_what_lives_in_the_code_does(name: str) -> None:
     """Each dotted name is a module, or an attribute of one."""

@@ -126,7 +126,6 @@ def deepest(con: dpsql.Connection, text: str, dialect: str) -> str:
     raise AssertionError("no stack is shallow enough")
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres", "tsql"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_deepest_texts_fit(con: dpsql.Connection, name: str, dialect: str) -> None:

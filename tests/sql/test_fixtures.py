@@ -44,7 +44,7 @@ def test_refusal(connection: Connection, fixture: Fixture) -> None:
     assert (caught.value.code, place) == (fixture.field("code"), fixture.field("at"))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fixture", [item for item in accepted() if "EXPLAIN" not in item.query], ids=str)
 def test_answers_as_duckdb_does(
     connection: Connection, plain: duckdb.DuckDBPyConnection, fixture: Fixture

@@ -174,7 +174,6 @@ def calls(connection: Connection, text: str) -> int:
     return counted
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_follows_the_text(asker: Asker, shape: str) -> None:
     """A text twice as large takes at most about twice the work, up to the limits and beyond them."""
@@ -193,7 +192,7 @@ LARGEST = {
 """Shapes at their largest: a third of the longest text, beyond it, 100,000 levels, 10,000 parts."""
 GIGABYTES, SECONDS = 3, 300
 """What a process may take for all of them; it takes a fraction."""
-SHARES = 4
+SHARES = 12
 """So many processes take turns with the shapes."""
 PROGRAM = """
 import json, sys

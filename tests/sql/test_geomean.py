@@ -12,7 +12,6 @@ import dpsql
 _ARGUMENTS = ("age", "GREATEST(cost, 1)", "LEAST(GREATEST(weight, 0.5), 60)", "cost * cost + 1")
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("argument", _ARGUMENTS)
 @pytest.mark.parametrize("end", ["", " GROUP BY plan", " WHERE age BETWEEN 30 AND 40"])
 def test_it_is_the_release_of_its_rewrite(argument: str, end: str) -> None:

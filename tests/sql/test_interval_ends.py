@@ -35,7 +35,6 @@ def _worlds_end() -> Iterator[None]:
     close_all()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("accountant", BUDGETS)
 @pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
 @pytest.mark.parametrize("keys", ["", "city, ", "word, "])
@@ -90,7 +89,6 @@ COMPUTED = {
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("above", [False, True], ids=["beside it", "above it"])
 @pytest.mark.parametrize("accountant", BUDGETS)
 @pytest.mark.parametrize("expression", COMPUTED.values(), ids=COMPUTED)

@@ -12,6 +12,7 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
+from speeds import examples
 from statistical.chance import least_share
 
 import dpsql
@@ -22,7 +23,7 @@ from dpsql.release import ReleasedTable, release
 from dpsql.uncertainty.cells import intervals_of
 from dpsql.uncertainty.simulation import simulated_intervals
 
-RUNS, MANY, CONFIDENCE = 320, 1300, 0.95
+RUNS, MANY, CONFIDENCE = examples(320, least=60), examples(1300, least=400), 0.95
 """Releases of each statement, for shares and for moments."""
 
 SETS = {
@@ -87,7 +88,6 @@ def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) ->
     return [ends is not None and ends[0] <= true <= ends[1] for ends, true in zip(pairs, exact, strict=True)]
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
 def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -> None:
     """Counts, sums, means and what is computed of them, group by group and in totals."""

@@ -7,13 +7,14 @@ from fractions import Fraction
 
 import pytest
 from entropy import SeededEntropy
+from speeds import examples
 from statistical.chance import least_share
 
 from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
 from dpsql.uncertainty.laws import ScaledNoise, ratio_of_two
 
 ONE = (Fraction(1),)
-RUNS = 2000
+RUNS = examples(2000, least=500)
 FINE = 1000
 """The steps of a unit."""
 GAUSSIAN = DiscreteGaussian.calibrate(Fraction((30 * FINE) ** 2), Fraction(1, 2))
