@@ -1,6 +1,6 @@
-"""How time and memory grow with rows, groups and aggregates: `python -m benchmarks.growth`.
+"""How time and memory grow with rows, units, groups and aggregates: `python -m benchmarks.growth`.
 
-Each size runs in a process of its own, whose peak memory is measured. The exponent is the slope between the last two
+Each size runs in a process of its own, whose peak memory is measured, over a Parquet file that another has written. The exponent is the slope between the last two
 sizes on doubly logarithmic axes: 1 is in proportion. How to read the table: benchmarks/README.md.
 """
 
@@ -10,14 +10,15 @@ import argparse
 import importlib.util
 import json
 import math
+import multiprocessing
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from rich.console import Console
@@ -27,6 +28,7 @@ import dpsql
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),
+    "units": (1_000, 10_000),
     "known groups": (1_000, 10_000),
     "secret groups": (1_000, 10_000),
     "aggregates": (1, 10),
@@ -48,12 +50,39 @@ class Run:
     memory: float
 
 
-def run(kind: str, size: int, accountant: str) -> Run:
-    """Asks one query of a table in memory, in this process."""
-    rows = size if kind == "rows" else max(_ROWS, 10 * size if "groups" in kind else 0)
-    groups = size if "groups" in kind else _GROUPS
-    frame = _frame(rows, groups)
-    key = {"type": "varchar"} if kind == "secret groups" else {"type": "varchar", "values": _keys(groups)}
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many rows a table has, how many of each unit, in how many groups."""
+
+    rows: int
+    unit_rows: int
+    groups: int
+
+    @classmethod
+    def of(cls, kind: str, size: int) -> Shape:
+        """The table in which so much is of that kind."""
+        rows = size if kind == "rows" else max(_ROWS, 10 * size if "groups" in kind or kind == "units" else 0)
+        return cls(
+            rows, rows // size if kind == "units" else _UNIT_ROWS, size if "groups" in kind else _GROUPS
+        )
+
+    def write(self, path: Path) -> None:
+        """Writes such a table as a Parquet file; a unit's rows lie in two groups."""
+        with duckdb.connect() as database:
+            database.execute("SET enable_progress_bar = false")
+            database.execute(
+                f"COPY (SELECT CAST(i // {self.unit_rows} AS BIGINT) AS person,"
+                f" 'k' || (hash(i // {self.unit_rows}, i % 2) % {self.groups}) AS k,"
+                f" CAST(hash(i, 2) % 101 AS DOUBLE) AS x FROM range({self.rows}) AS numbers(i))"
+                f" TO '{path}' (FORMAT parquet)"
+            )
+
+
+def run(kind: str, size: int, accountant: str, path: Path) -> Run:
+    """Asks one query of the table in that file, in this process."""
+    shape = Shape.of(kind, size)
+    keys = [f"k{number}" for number in range(shape.groups)]
+    key = {"type": "varchar"} if kind == "secret groups" else {"type": "varchar", "values": keys}
     policy = {
         "version": 1,
         "privacy_unit": "person",
@@ -61,7 +90,7 @@ def run(kind: str, size: int, accountant: str) -> Run:
         "tables": {
             "visits": {
                 "unit": "person",
-                "rows_per_unit": 4 * _UNIT_ROWS,
+                "rows_per_unit": 4 * shape.unit_rows,
                 "max_groups": 4,
                 "columns": {"k": key, "x": {"type": "double", "bounds": [0, 100]}},
             }
@@ -71,7 +100,7 @@ def run(kind: str, size: int, accountant: str) -> Run:
         f"SUM(x + {number}) AS s{number}" for number in range(size if kind == "aggregates" else 1)
     )
     sql = f"SELECT k, COUNT(*) AS n, {sums} FROM visits GROUP BY k"
-    with dpsql.connect({"visits": frame}, policy=policy, ledger=":memory:") as con:
+    with dpsql.connect({"visits": path}, policy=policy, ledger=":memory:") as con:
         con.query("SELECT COUNT(*) FROM visits", epsilon=1)
         statement = con.engine.prepare(con._asked(sql, (), epsilon=10)).statement.sql
         start = time.perf_counter()
@@ -85,32 +114,16 @@ def run(kind: str, size: int, accountant: str) -> Run:
     return Run(size, answered - engine, engine - start, end - answered, peak)
 
 
-def _frame(rows: int, groups: int) -> Any:
-    with duckdb.connect() as database:
-        return database.execute(
-            f"SELECT CAST(i // {_UNIT_ROWS} AS BIGINT) AS person,"
-            f" 'k' || (hash(i // {_UNIT_ROWS}, i % 2) % {groups}) AS k, CAST(hash(i, 2) % 101 AS DOUBLE) AS x"
-            f" FROM range({rows}) AS numbers(i)"
-        ).to_arrow_table()
-
-
-def _keys(groups: int) -> list[str]:
-    return [f"k{number}" for number in range(groups)]
-
-
 def apart(kind: str, size: int, accountant: str) -> Run:
-    """As `run`, in a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.growth",
-        "--one",
-        kind,
-        str(size),
-        "--accountant",
-        accountant,
-    ]
-    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    """As `run`, in a process of its own, as is the writing of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "visits.parquet"
+        writer = multiprocessing.get_context("spawn").Process(target=Shape.of(kind, size).write, args=(path,))
+        writer.start()
+        writer.join()
+        given = [kind, str(size), str(path)]
+        command = [sys.executable, "-m", "benchmarks.growth", "--accountant", accountant, "--one", *given]
+        done = subprocess.run(command, capture_output=True, check=True, text=True)
     return Run(**json.loads(done.stdout))
 
 
@@ -164,11 +177,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--accountant", default="zcdp", help="the accountant of the budget")
     parser.add_argument("--plot", type=Path, help="a file for a plot, where matplotlib is installed")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        kind, size = options.one
-        print(json.dumps(asdict(run(kind, int(size), options.accountant))))
+        kind, size, path = options.one
+        print(json.dumps(asdict(run(kind, int(size), options.accountant, Path(path)))))
         return
     found = {}
     for kind in options.kinds:
