@@ -245,7 +245,7 @@ def test_two_parts_of_a_statement_refine_two_releases(con: Connection) -> None:
 def test_the_noise_that_was_there_is_what_is_refined() -> None:
     """Over many pairs the answers have the joint law: the first is the second with independent noise more."""
     new = Geometric(Fraction(2))
-    kept, runs, exact = 0, examples(300, least=100), 800
+    kept, runs, exact = 0, examples(300, least=50), 800
     seconds: list[int] = []
     with opened(budget={"epsilon": 3000, "accountant": "pure"}) as connection:
         object.__setattr__(connection.engine, "entropy", SeededEntropy(5))

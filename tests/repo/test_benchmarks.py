@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.deep
 def test_overhead_prints_a_ratio_for_every_case() -> None:
     """`python -m benchmarks.overhead` prints a line for each case, with times, ratios and targets."""
     run = subprocess.run(

@@ -148,6 +148,7 @@ def test_answers_without_groups(neighbors: str) -> None:
     assert ks_2samp(asked, samples[0]).pvalue > FALSE_ALARM
 
 
+@pytest.mark.deep
 def test_too_little_noise_shows_without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a scale divided by 1.5 one sum over a whole table breaks the promise."""
     plant(monkeypatch, TOO_NARROW)
