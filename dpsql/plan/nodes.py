@@ -396,7 +396,9 @@ def is_answered(relation: Relation) -> bool:
 
 def is_private(relation: Relation) -> bool:
     """Whether the rows belong to privacy units."""
-    return any(scan.unit.private for scan in scans(relation))
+    if isinstance(relation, Scan):
+        return relation.unit.private
+    return any(map(is_private, inputs(relation)))
 
 
 def sources(relation: Relation) -> Iterator[Source]:
