@@ -322,6 +322,10 @@ class Release:
     top: TopK | None = None
     all_public_rows: bool = False
 
+    def __hash__(self) -> int:
+        # Not of the whole input: a release is a key of many dictionaries, and a statement has few.
+        return hash((self.keys, self.aggregations))
+
     def __post_init__(self) -> None:
         _check_rows(key.expr for key in self.keys)
         _check_rows(item.argument for item in self.aggregations if item.argument is not None)
