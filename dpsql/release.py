@@ -37,6 +37,7 @@ from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.planning.verify import verify
 from dpsql.sql.emit.statement import Statement
 from dpsql.sql.emit.top_k_scores import SCORE
 
@@ -349,11 +350,17 @@ def _noisy_groups(
     entropy: Entropy,
     selected: _Selected | None = None,
 ) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
-    """The plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components."""
+    """The plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components.
+
+    Claim: no noise is drawn whose loss at the chosen points is above the charge.
+    Why: the plan is verified with them before the draw. Whether it passes depends on chosen points alone, which are released.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
     wanted = {plan.vectors[index].clamp for index in vectors}
     unchosen = {place for place, clamp in enumerate(plan.clamps) if place in wanted and not clamp.chosen}
     if unchosen:
         plan = source.choose(plan, unchosen, entropy)
+        verify(plan)
     groups = source.groups(plan, selected)
     return plan, groups, [_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
 

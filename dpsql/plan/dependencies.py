@@ -22,16 +22,12 @@ def steps(outer: OuterQuery) -> tuple[Step, ...]:
 
     A step is a release, a scalar subquery, or a public subquery that private rows are joined to.
     """
-    found: dict[Step, None] = {}
-    _find(outer, found, below=False)
-    return tuple(found)
+    return tuple(_Search().of(outer, below=False).found)
 
 
 def needs(relation: Relation) -> tuple[Step, ...]:
     """The steps that precede reading a relation, each once, in order of dependency."""
-    found: dict[Step, None] = {}
-    _find(relation, found, below=True)
-    return tuple(found)
+    return tuple(_Search().of(relation, below=True).found)
 
 
 def releases(outer: OuterQuery) -> tuple[Release, ...]:
@@ -48,24 +44,31 @@ def final_releases(outer: OuterQuery) -> tuple[Release, ...]:
 
 def needed(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
     """The subqueries whose values a release uses, each once, in order of dependency."""
-    found: dict[Step, None] = {}
+    search = _Search()
     for part in _children(release):
-        _find(part, found, below=True)
-    return tuple(step for step in found if not isinstance(step, Release))
+        search.of(part, below=True)
+    return tuple(step for step in search.found if not isinstance(step, Release))
 
 
-def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
-    """Adds the steps of a part; `below` says that the part is below the release boundary."""
-    step = (
-        part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, PublicSubquery)) else None
-    )
-    if step in found:
-        return
-    inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
-    for child in _children(part):
-        _find(child, found, below=inside)
-    if step is not None:
-        found[step] = None
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Search:
+    """The steps that are found, in order, and the parts that were searched, by identity: plans share many."""
+
+    found: dict[Step, None] = dataclasses.field(default_factory=dict)
+    searched: set[tuple[int, bool]] = dataclasses.field(default_factory=set)
+
+    def of(self, part: object, *, below: bool) -> _Search:
+        """Adds the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
+        self.searched.add((id(part), below))
+        released = isinstance(part, Release)
+        answered = not released and (isinstance(part, Scalar) or (below and isinstance(part, PublicSubquery)))
+        inside = released or (below and not isinstance(part, (Scalar, PublicSubquery)))
+        for child in _children(part):
+            if (id(child), inside) not in self.searched:
+                self.of(child, below=inside)
+        if released or answered:
+            self.found.setdefault(part)  # type: ignore[call-overload]  # a step, as was just asked
+        return self
 
 
 def _children(part: object) -> Sequence[object]:

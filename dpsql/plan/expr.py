@@ -79,6 +79,10 @@ class Column:
     name: str
     facts: Facts
 
+    def __hash__(self) -> int:
+        # What is known of it seldom tells columns apart, and its fractions and lists take long to hash.
+        return hash((self.source, self.name))
+
     @property
     def type(self) -> Type:
         """The type it is read as."""

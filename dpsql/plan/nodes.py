@@ -322,6 +322,10 @@ class Release:
     top: TopK | None = None
     all_public_rows: bool = False
 
+    def __hash__(self) -> int:
+        # Not of the whole input: a release is a key of many dictionaries, and a statement has few.
+        return hash((self.keys, self.aggregations))
+
     def __post_init__(self) -> None:
         _check_rows(key.expr for key in self.keys)
         _check_rows(item.argument for item in self.aggregations if item.argument is not None)
@@ -396,7 +400,9 @@ def is_answered(relation: Relation) -> bool:
 
 def is_private(relation: Relation) -> bool:
     """Whether the rows belong to privacy units."""
-    return any(scan.unit.private for scan in scans(relation))
+    if isinstance(relation, Scan):
+        return relation.unit.private
+    return any(map(is_private, inputs(relation)))
 
 
 def sources(relation: Relation) -> Iterator[Source]:

@@ -8,6 +8,7 @@ a function of released values.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -450,7 +451,7 @@ def clamps_for(
             points,
             mechanism,
             learning.exponent,
-            next(at for at, point in enumerate(points) if point >= usual),
+            bisect_left(points, ceil(usual)),
             across_groups=own.across_groups,
             subdivisions=_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
             euclidean=own.euclidean,

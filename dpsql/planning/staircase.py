@@ -10,8 +10,10 @@ from dpsql.mechanisms import Mechanism, Staircase
 from dpsql.planning.clamping import Clamp, clamped_unit_change
 from dpsql.planning.statistics import StatisticVector
 
-_WORTH = 0.99
+WORTH = 0.99
 """The staircase is used if its standard deviation is less than this part of the geometric one."""
+LEAST_LOSS = Fraction(3, 5)
+"""Up to this loss of a change no staircase is worth it: the ratio of the standard deviations is above 0.992 for each width."""
 _MOST = 12
 """The greatest loss per step of the staircase: at more, the noise would vanish in the rounding to the lattice."""
 
@@ -34,6 +36,8 @@ def staircases(
     selection changes by one lattice step, for which a staircase is geometric noise, so its law is log-concave.)
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section V.
     """
+    if analysis.bound.groups > 1:
+        return None
     found = [
         _staircase_if_better(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)
     ]
@@ -44,7 +48,7 @@ def _staircase_if_better(
     analysis: Analysis, noise: Mechanism, vector: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
     change = clamped_unit_change(vector, clamp, analysis)
-    if change is None or analysis.bound.groups > 1:
+    if change is None or epsilon <= LEAST_LOSS * change.count:
         return noise
     found = Staircase.calibrate(change.size, change.count, min(epsilon, Fraction(_MOST * change.count)))
-    return found if found.std < _WORTH * noise.std else noise
+    return found if found.std < WORTH * noise.std else noise

@@ -134,7 +134,7 @@ class StatisticVector:
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """The weights that estimate a statistic from the components; None if it has none."""
-        return dict(self.estimates).get(statistic)
+        return next((weights for served, weights in self.estimates if served == statistic), None)
 
 
 def rows_vector() -> StatisticVector:

@@ -17,6 +17,7 @@ from unittest import mock
 
 import duckdb
 from entropy import SeededEntropy
+from filling import insert
 
 import dpsql.release
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
@@ -211,9 +212,7 @@ def _filled(rows: Mapping[str, Sequence[Row]]) -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config={"threads": 1, "disabled_optimizers": UNSOUND})
     for table, columns in TABLES.items():
         database.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns)})")
-        holes = ", ".join(f"CAST(? AS {kind})" for _, kind in columns)
-        if rows[table]:
-            database.executemany(f"INSERT INTO {table} VALUES ({holes})", rows[table])
+        insert(database, table, rows[table], [f"CAST(? AS {kind})" for _, kind in columns])
     return database
 
 

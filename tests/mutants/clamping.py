@@ -125,6 +125,22 @@ FAULTS = (
         _REFUSED,
     ),
     Fault(
+        "noise-at-the-chosen-point-not-verified",
+        "dpsql.release:_noisy_groups",
+        "plan = source.choose(plan, unchosen, entropy)\nverify(plan)",
+        "plan = source.choose(plan, unchosen, entropy)",
+        "noise at a point that was not tried before the charge is drawn unseen",
+        "tests/planning/test_verified_points.py::test_the_chosen_point_is_verified_before_noise_is_drawn",
+    ),
+    Fault(
+        "clamps-verified-at-the-expected-point-alone",
+        "dpsql.planning.verify:points",
+        "{(0,), (clamp.expected,), (last,)}",
+        "{(clamp.expected,)}",
+        "a plan whose noise is too small at another point is charged",
+        "tests/planning/test_verified_points.py::test_ends_are_verified_before_the_charge",
+    ),
+    Fault(
         "groups-beyond-the-clamp-count",
         "dpsql.planning.clamp_histogram:clamped_series",
         "found[UNITS] = totals.weighted(number, index, (1, 1), (1, 0))",
@@ -326,7 +342,7 @@ FAULTS = (
     ),
     Fault(
         "two-clamps-on-a-total",
-        "dpsql.planning.verify:_loss_by_kind",
+        "dpsql.planning.verify:loss_by_kind",
         "index in totals - {own}",
         "index in totals - {own, index}",
         "verification passes a vector that reads a total by another clamp than limits it",

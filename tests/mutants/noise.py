@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-for-nothing",
-        "dpsql.planning.verify:_loss_by_kind",
+        "dpsql.planning.verify:loss_by_kind",
         "plan.selection.mechanism.epsilon * _changed(plan.analysis)",
         "plan.selection.mechanism.epsilon",
         "keys that are tossed for many groups at once are charged for one",

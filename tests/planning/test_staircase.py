@@ -17,6 +17,7 @@ from dpsql.mechanisms import Geometric, Staircase
 from dpsql.planning.clamping import clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import UnitChange
+from dpsql.planning.staircase import LEAST_LOSS, WORTH
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 
@@ -102,6 +103,14 @@ def test_little_loss_leaves_it() -> None:
     """Below a gain of a hundredth geometric noise stays, which is refined and has simpler tails."""
     assert kinds(plan("SELECT SUM(x) FROM t", epsilon=0.5, unit="row")) == ["geometric"]
     assert kinds(plan("SELECT SUM(x) FROM t", epsilon=1, unit="row")) == ["staircase"]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 1000, 10**9])
+@pytest.mark.parametrize("loss", [Fraction(1, 1000), Fraction(1, 5), LEAST_LOSS])
+def test_no_staircase_is_worth_the_least_loss(width: int, loss: Fraction) -> None:
+    """So none is calibrated up to it, of whatever width."""
+    least = Staircase.calibrate(width, 1, loss).std
+    assert least >= WORTH * Geometric.calibrate(Fraction(width), loss).std
 
 
 def test_no_loss_leaves_less_noise_than_the_lattice_rounds() -> None:

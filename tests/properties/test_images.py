@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filling import insert
 
 import dpsql
 
@@ -56,9 +57,7 @@ def full() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
     rows = [(*values, days[0]) for values in itertools.product(SMALL, (0, 1, 2, None), FLAGS, ("x", "y"))] + [
         (n, 0, "a", "x", day) for day in days for n in SMALL
     ]
-    database.executemany(
-        "INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", [(number, *row) for number, row in enumerate(rows)]
-    )
+    insert(database, "t", [(number, *row) for number, row in enumerate(rows)])
     database.execute("CREATE TABLE s AS SELECT * FROM t WHERE id % 3 = 0")
     table = {"unit": "id", "rows_per_unit": 1, "columns": COLUMNS}
     rules = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filling import insert
 from speeds import thinned
 
 import dpsql
@@ -105,7 +106,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 def _hold(database: duckdb.DuckDBPyConnection, held: Mapping[str, list[Any]]) -> None:
     for table, found in held.items():
         database.execute(f"DELETE FROM {table}")
-        database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(found[0]))})", found)
+        insert(database, table, found)
 
 
 def _connected(database: duckdb.DuckDBPyConnection | None = None, **more: Any) -> dpsql.Connection:

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filling import insert
 
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE, Box
@@ -78,8 +79,8 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 def _hold(database: duckdb.DuckDBPyConnection, visits: list[Any], people: list[Any]) -> None:
     database.execute("DELETE FROM visits; DELETE FROM people")
-    database.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", visits)
-    database.executemany("INSERT INTO people VALUES (?, ?)", people)
+    insert(database, "visits", visits)
+    insert(database, "people", people)
 
 
 def _readers(unit: str, queries: list[str]) -> list[tuple[Mapping[str, Box], list[Any]]]:

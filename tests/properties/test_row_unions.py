@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filling import insert
 from worlds import assert_within, cells, close_all, connected, engine_of, prepared
 
 import dpsql
@@ -68,7 +69,7 @@ def hold(connection: Connection, tables: Any) -> None:
     for name, rows in tables.items():
         engine_of(connection).execute(f"DELETE FROM {name}")
         if rows:
-            engine_of(connection).executemany(f"INSERT INTO {name} VALUES (?, ?)", list(rows))
+            insert(engine_of(connection), name, list(rows))
 
 
 def neighbours(neighbors: str) -> Iterator[dict[str, Sequence[Any]]]:

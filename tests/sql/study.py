@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import duckdb
+from filling import insert
 
 import dpsql
 from dpsql.connection import Connection
@@ -126,8 +127,8 @@ def clinic() -> duckdb.DuckDBPyConnection:
     """The clinic's database."""
     connection = duckdb.connect()
     connection.execute(_SCHEMA)
-    connection.executemany(f"INSERT INTO visits VALUES ({', '.join('?' * 11)})", [*map(_visit, range(360))])
-    connection.executemany("INSERT INTO staff VALUES (?, ?, ?)", [*map(_employee, range(60))])
+    insert(connection, "visits", [*map(_visit, range(360))])
+    insert(connection, "staff", [*map(_employee, range(60))])
     return connection
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
+from filling import insert
 from sql.study import clinic, prepare
 
 import dpsql
@@ -88,7 +89,7 @@ def test_rows_differ_where_a_value_does() -> None:
     rows = [(place, s, t, x) for place, s in enumerate(texts) for t in texts for x in (0.0, -0.0, 1.5, None)]
     database = duckdb.connect()
     database.execute("CREATE TABLE t (id BIGINT, s VARCHAR, u VARCHAR, x DOUBLE)")
-    database.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    insert(database, "t", rows)
     columns = {"s": {"type": "varchar"}, "u": {"type": "varchar"}, "x": {"type": "double"}}
     policy = {
         "version": 1,

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import duckdb
 import pytest
+from filling import insert
 
 import dpsql
 from dpsql.analysis.intervals import Known
@@ -60,7 +61,7 @@ def both() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
         for unit in range(300)
     ]
     rows += [(300, x, 1.5, None, None) for x in (0.1, 0.2, 0.3)]
-    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+    insert(plain, "t", rows)
     table = {"unit": "id", "rows_per_unit": 3, "columns": COLUMNS}
     rules = {"version": 1, "privacy_unit": "id", "budget": {"epsilon": 10**6}, "tables": {"t": table}}
     with dpsql.connect(plain, policy=rules, ledger=":memory:", epsilon=1000) as opened:
@@ -119,7 +120,7 @@ def decimals() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
     plain.execute(
         "CREATE TABLE t (id INTEGER, p DECIMAL(12, 2), q DECIMAL(9, 3), w DECIMAL(15, 4), n INTEGER)"
     )
-    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+    insert(plain, "t", rows)
     columns = {name: {"type": "double", "bounds": [-(10**6), 10**6]} for name in "pqw"}
     table = {
         "unit": "id",

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filling import insert
 
 import dpsql
 from dpsql.connection import Connection
@@ -61,7 +62,7 @@ def _database(rows: list[tuple[Any, ...]]) -> duckdb.DuckDBPyConnection:
     connection.execute(
         "CREATE TABLE t (who BIGINT, day DATE, n BIGINT, x DOUBLE, raw BIGINT, s VARCHAR, k VARCHAR)"
     )
-    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    insert(connection, "t", rows)
     return connection
 
 

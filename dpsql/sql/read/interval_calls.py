@@ -19,4 +19,4 @@ def which_end(node: exp.Expr) -> str | None:
 
 def asks_for_ends(query: exp.Expr) -> bool:
     """Whether a query asks for an end of an interval, or one within it does; only steers what is kept."""
-    return any(which_end(node) is not None for node in query.find_all(exp.Anonymous))
+    return any(which_end(node) is not None for node in query.walk())
