@@ -38,9 +38,10 @@ _EXPECTED_STATED = 2
 EXPECTED_VALUE = 8
 """One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
 mean of the factors by which bounds exceed the values, from 1 to 64."""
-LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
-"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
-groups for counts of units."""
+LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
+"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows for sums, and on groups for counts of units."""
+_LEAST_WEIGHT = 2**10
+"""The prior weight of the greatest point: with it, those of the points below it are as different as they should be."""
 BEYOND_CONFIDENCE = 0.95
 """The confidence at which it is said how many units contribute more than a clamp."""
 NORM_BITS = 46
@@ -131,8 +132,9 @@ class Clamp:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The prior weight of each point, above zero: its inverse to a power."""
-        return tuple(self.most**self.power // point**self.power for point in self.grid)
+        """The prior weight of each point, above zero: its inverse to a power, in whole numbers."""
+        scale = _LEAST_WEIGHT * self.most**self.power
+        return tuple(scale // point**self.power for point in self.grid)
 
     @property
     def power(self) -> int:
@@ -439,19 +441,17 @@ def clamps_for(
         own = BY_GROUP if amount is Amount.GROUPS else scope
         steps = step_range(analysis, amount, len(signs) if own.across_groups else 0)
         mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
-        points = grid(most)
         usual = _expected_amount(analysis, amount, most, part, own)
         if amount is Amount.TOTAL and measures[0] in apart:
             # What a unit has above zero and below is together as much as its values in magnitude.
             usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
-        return Clamp(
+        clamp = Clamp(
             amount,
             measures,
             signs,
-            points,
+            grid(most),
             mechanism,
             learning.exponent,
-            bisect_left(points, ceil(usual)),
             across_groups=own.across_groups,
             subdivisions=_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
             euclidean=own.euclidean,
@@ -459,6 +459,7 @@ def clamps_for(
             released=released_groups(analysis) if learning.tolerance else 1,
             evidence=learning.evidence(mechanism),
         )
+        return replace(clamp, expected=_expected_place(clamp, usual))
 
     apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
@@ -491,7 +492,7 @@ def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[i
     """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
     if not as_declared(analysis.release, rows):
         return EXPECTED_PART, True
-    if learning.rule.stated and rows >= LEAST_STATED:
+    if learning.rule.stated:
         return _EXPECTED_STATED, True
     return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
 
@@ -528,6 +529,21 @@ def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, s
     else:
         among = Fraction(1) if scope.across_groups else Fraction(groups, EXPECTED_PART)
     return most / (part * max(among, Fraction(1)))
+
+
+def _expected_place(clamp: Clamp, usual: Fraction) -> int:
+    """The index of the point that is expected to be chosen, if units contribute `usual` at most.
+
+    Claim: where the signal is clear, the noise has the mean square of that at the point returned, rounded up.
+    Why: the points from `usual` on leave no unit beyond them, so that the prior weights alone decide among them. A rule
+    without evidence is expected to choose the first of them.
+    """
+    first = bisect_left(clamp.grid, ceil(usual))
+    if not clamp.evidence:
+        return first
+    likely = list(zip(clamp.grid, clamp.weights, strict=True))[first:]
+    square = Fraction(sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely))
+    return next(at for at, point in enumerate(clamp.grid) if point**2 >= square)
 
 
 def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:

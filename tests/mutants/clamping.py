@@ -95,10 +95,26 @@ FAULTS = (
     Fault(
         "prior-of-another-power",
         "dpsql.planning.clamping:Clamp.weights",
-        "self.most**self.power // point**self.power",
-        "self.most // point",
+        "scale // point**self.power",
+        "scale // point",
         "points weigh otherwise than was tried out",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
+    ),
+    Fault(
+        "coarse-prior",
+        "dpsql.planning.clamping:Clamp.weights",
+        "_LEAST_WEIGHT * self.most**self.power",
+        "self.most**self.power",
+        "all points of the last octave weigh the same, so that clamps are larger than need be",
+        "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
+    ),
+    Fault(
+        "the-least-choice-is-expected",
+        "dpsql.planning.clamping:_expected_place",
+        "if not clamp.evidence:",
+        "if True:",
+        "plans with clamps are chosen as if the choice cost nothing but its loss",
+        "tests/planning/test_clamping.py::test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights",
     ),
     Fault(
         "beyond-the-clamp-counts-nothing",

@@ -29,7 +29,7 @@ from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.choose import needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
-from dpsql.planning.clamping import OCTAVES, Amount, Clamp, grid
+from dpsql.planning.clamping import OCTAVES, Amount, Clamp, _expected_place, grid
 from dpsql.planning.layouts import favours_apart, layouts
 from dpsql.planning.learning_rule import FORMER, LEARNING
 from dpsql.planning.measurement import MeasurementPlan
@@ -100,12 +100,54 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
-    """As whole numbers, none of them zero."""
+    """As whole numbers, of which the least is large enough for the ratios of all."""
     for power in {of for rule in (LEARNING, FORMER) for of in (rule.exponent, rule.pure_exponent)}:
         clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
-            assert weight >= 1
-            assert weight * point**power <= most**power < (weight + 1) * point**power
+            assert weight >= 2**10
+            assert weight * point**power <= 2**10 * most**power < (weight + 1) * point**power
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT SUM(y) FROM t", "SELECT w, SUM(y) FROM t GROUP BY w", "SELECT k, SUM(z) FROM t GROUP BY k"],
+)
+def test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights(accountant: str, sql: str) -> None:
+    """By the exact law of the choice where many units contribute a known amount: the mean square, rounded up to a point."""
+    (clamp,) = planned(sql, accountant=accountant, epsilon=4).clamps
+    last = len(clamp.grid) - 1
+    for place in {0, last // 2, last - 3, last}:
+        penalties = clamp.penalties([10**9] * (place + 1) + [0] * (last + 1 - place))
+        odds = [
+            weight * Fraction(exp(-float(clamp.mechanism.rate) * (penalty - min(penalties))))
+            for weight, penalty in zip(clamp.weights, penalties, strict=True)
+        ]
+        square = sum(odd * point**2 for odd, point in zip(odds, clamp.grid, strict=True)) / sum(odds)
+        found = _expected_place(clamp, Fraction(clamp.grid[place]))
+        assert clamp.grid[found] ** 2 >= square
+        assert found == 0 or clamp.grid[found - 1] ** 2 < square
+
+
+@pytest.mark.parametrize(
+    ("sql", "learnt"),
+    [
+        ("SELECT COUNT(*) FROM t", 0),
+        ("SELECT COUNT(*) FROM t WHERE y > 3", 1),
+        ("SELECT AVG(y) FROM t", 0),
+        ("SELECT k, AVG(y) FROM t GROUP BY k", 2),
+        ("SELECT w, AVG(y) FROM t GROUP BY w", 2),
+    ],
+)
+def test_clamps_are_learnt_where_the_expected_choice_pays_its_price(sql: str, learnt: int) -> None:
+    """Not of all rows that an owner declares, nor of one mean, where the choice of few groups falls high."""
+    assert len(planned(sql, accountant="pure").clamps) == learnt
+
+
+def test_without_evidence_the_first_point_is_expected() -> None:
+    """As it was before 0.3.0, whose plans are found again."""
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(1)), 2)
+    assert [_expected_place(clamp, Fraction(point)) for point in clamp.grid] == list(range(len(clamp.grid)))
 
 
 @given(mosts, st.data())
@@ -216,7 +258,7 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         ({"rows": 8}, "SELECT AVG(y) FROM t", 1),
         ({"rows": 8}, "SELECT AVG(w) FROM t WHERE y > 3", 1),
         ({"rows": 8}, "SELECT AVG(y) FROM t WHERE y > 3", 2),
-        ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 2),
+        ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 3),
         ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t WHERE y > 3", 3),
         ({"rows": 40}, "SELECT COUNT(DISTINCT u), COUNT(DISTINCT y) FROM t", 0),
         ({"rows": 8}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 1),
@@ -494,10 +536,14 @@ def test_what_is_in_a_small_group_alone_decides_all_the_same() -> None:
 def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> None:
     """Before the release: the bound, the number of points, and that the error is what is expected."""
     with study(accountant=accountant) as connection:
-        text = str(connection.explain("SELECT SUM(y), COUNT(*) FROM t WHERE k < 9", epsilon=1))
+        total, rows = (
+            str(connection.explain(f"SELECT {aggregate} FROM t WHERE k < 9", epsilon=1))
+            for aggregate in ("SUM(y)", "COUNT(*)")
+        )
     assert (
         "total of x0 of a unit in a group: at most 400,000, derived from rows and bounds; chosen privately"
-        in text
+        in total
     )
-    assert "rows of a unit in a group: at most 40, declared or derived; chosen privately" in text
-    assert "where the clamp is as expected" in text
+    assert "rows of a unit in a group: at most 40, declared or derived; chosen privately" in rows
+    assert "where the clamp is as expected" in total
+    assert "where the clamp is as expected" in rows
