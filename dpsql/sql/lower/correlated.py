@@ -50,7 +50,7 @@ def correlated(
             query,
             "subquery",
             "a subquery with a value for each row is one aggregate with WHERE, in SELECT or WHERE",
-            "join a derived table that has GROUP BY",
+            "write a condition of ON in WHERE, or join a derived table that has GROUP BY",
         )
     if not any(map(aggregates, query.expressions)):
         scope.source.refuse(

@@ -135,7 +135,12 @@ def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[ex
     names = [_name(value) for value in values]
     for value, name in zip(values, names, strict=True):
         if names.count(name) > 1:
-            source.refuse(value, "ambiguous", f"PIVOT has two columns {name}", "name one: 'a' AS b")
+            source.refuse(
+                value,
+                "ambiguous",
+                f"PIVOT has two columns {name}",
+                "name one, in FROM t PIVOT (SUM(x) FOR k IN ('a', 'b' AS c) GROUP BY g)",
+            )
     return key, values
 
 
