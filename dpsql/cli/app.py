@@ -26,6 +26,7 @@ from dpsql.cli.run import run
 from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
 from dpsql.cli.simulate import simulate
+from dpsql.cli.suggest import suggest
 from dpsql.cli.users import users
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ for command in (
     plan,
     simulate,
     init,
+    suggest,
     publish,
     run,
     budget,

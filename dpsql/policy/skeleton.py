@@ -108,7 +108,7 @@ def skeleton(
     ]
     if all(line.startswith("  #") for line in lines):
         lines.append("  TODO: TODO  # none of the tables above can be declared")
-    return _HEAD.format(source=_quoted(source)) + "\n".join(lines) + "\n"
+    return _HEAD.format(source=quoted(source)) + "\n".join(lines) + "\n"
 
 
 def column_type(duckdb_type: str) -> ColumnType | None:
@@ -130,7 +130,7 @@ def _table(
 ) -> Iterator[str]:
     wrong = name_problem(table, "table", dots=False)
     if wrong:
-        yield f"  # {_quoted(table)}: left out, {wrong}"
+        yield f"  # {quoted(table)}: left out, {wrong}"
         return
     yield f"  {_name(table)}:"
     yield "    unit: TODO           # a column, or row; or see link and public above"
@@ -150,7 +150,7 @@ def _table(
 def _values(said: Checked, known: ColumnType, kind: str) -> str:
     """The keys of what the constraints of a column say; else the members of an ENUM, which are part of the schema."""
     listed = _members(kind)
-    return _said(said, known) or (f", values: [{', '.join(map(_quoted, listed))}]" if listed else "")
+    return _said(said, known) or (f", values: [{', '.join(map(quoted, listed))}]" if listed else "")
 
 
 def _note(said: Checked, known: ColumnType, kind: str) -> str:
@@ -177,7 +177,7 @@ def _scalar(value: Value | Bound) -> str:
     """A value in YAML."""
     if isinstance(value, Fraction):
         return show_number(value)
-    return str(value) if isinstance(value, int) else _quoted(str(value))
+    return str(value) if isinstance(value, int) else quoted(str(value))
 
 
 def _outer_name(duckdb_type: str) -> str:
@@ -188,10 +188,10 @@ def _outer_name(duckdb_type: str) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else _quoted(name)
+    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else quoted(name)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A YAML double-quoted scalar, on one line, in printable characters."""
     return '"' + "".join(_escaped(letter) for letter in text) + '"'
 
