@@ -1,4 +1,4 @@
-"""Faults of proposals for a policy."""
+"""Faults of what a policy is begun with: proposals, and what others' metadata say."""
 
 from __future__ import annotations
 
@@ -20,5 +20,13 @@ FAULTS = (
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",
         "tests/suggest/test_suggest.py::test_a_range_is_public_or_there_is_none",
+    ),
+    Fault(
+        "dbt-tests-of-some-rows-decide",
+        "dpsql.policy.metadata:_is_partial",
+        "'where' in place",
+        "'when' in place",
+        "a test of some rows lists the values of all",
+        "tests/policy/test_metadata.py::test_what_dbt_says_is_decided",
     ),
 )

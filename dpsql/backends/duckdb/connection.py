@@ -24,6 +24,7 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.keys import KEYS, table_keys
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, changed
 from dpsql.backends.duckdb.shapes import shape
@@ -33,6 +34,7 @@ from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 from dpsql.policy import fold, table_parts
 from dpsql.policy.check_constraints import checked
+from dpsql.policy.decisions import TableKeys
 
 UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
@@ -200,6 +202,10 @@ class DuckDBBackend:
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
         """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
         return {name: suggested_types(table) for name, table in self._files.items() if not table.format.typed}
+
+    def keys(self) -> dict[str, TableKeys]:
+        """The primary and foreign keys that each table declares, from the catalogue."""
+        return table_keys(self._query(KEYS), _called)
 
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
