@@ -29,4 +29,12 @@ FAULTS = (
         "a test of some rows lists the values of all",
         "tests/policy/test_metadata.py::test_what_dbt_says_is_decided",
     ),
+    Fault(
+        "changed-data-unnoticed",
+        "dpsql.cli.data_versions:compared",
+        "known['tables'].get(table, found) != found",
+        "known['tables'].get(table, found) is None",
+        "an owner who changes the data and not its version is not told",
+        "tests/cli/test_check.py::test_changed_data_of_the_same_version_are_noticed",
+    ),
 )
