@@ -33,7 +33,6 @@ app = typer.Typer(
     name="dpsql",
     help="Ordinary SQL over private data, answered with differential privacy.",
     no_args_is_help=True,
-    add_completion=False,
     # A pretty traceback shows local variables, which may be private values.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
