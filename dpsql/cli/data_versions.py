@@ -35,7 +35,11 @@ def compared(
     `answered` is when the ledger last answered with this version, None where it has not.
     """
     path, this = policy.with_suffix(ENDING), str(rules.data_version)
-    kept = _read(path)
+    try:
+        kept = _read(path)
+    except OSError as error:  # somebody else's file is not begun anew
+        yield f"{path} cannot be read ({error.strerror}), so that changes of the data are not noticed"
+        return
     engine = f"duckdb {version('duckdb')}"
     if kept.get("engine") != engine:  # another engine hashes otherwise
         kept = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
@@ -95,14 +99,18 @@ def _time(moment: datetime) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is kept, empty where it is not what was written."""
+    """What is kept, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(text)
         bytes.fromhex(found["salt"])
         for each in found["versions"].values():
             datetime.fromisoformat(each["at"])
             dict(each["tables"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -201,5 +201,12 @@ def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> 
     policy.write_text(policy.read_text(encoding="utf-8") + "data_version: 2\n", encoding="utf-8")
     assert "data_version 2 is noted" in run("check", policy, study).out
     assert "the data are those of data_version 2" in run("check", policy, study).out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", _forbidden)
+        assert "cannot be read" in run("check", policy, study).out
     kept.write_text("[]", encoding="utf-8")
     assert "data_version 2 is noted" in run("check", policy, study).out
+
+
+def _forbidden(_: Path) -> bytes:
+    raise PermissionError(13, "Permission denied")
