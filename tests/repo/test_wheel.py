@@ -25,6 +25,7 @@ def test_the_wheel_is_whole_and_its_command_runs(tmp_path: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert wanted <= names
+    assert any(name.endswith("share/man/man1/dpsql.1") for name in names)
     assert not {name for name in names if name.startswith(("tests", "docs", "examples", "benchmarks"))}
     ran = subprocess.run(
         [
