@@ -1,4 +1,4 @@
-"""Whether the data are still those of their `data_version`: fingerprints of tables, kept beside the policy for its owner.
+"""Whether the data are still those of their `data_version`: fingerprints of tables, record beside the policy for its owner.
 
 A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data and
 forgets the version has answers of former data. What was there is a file, `hie.fingerprints` for `hie.yaml`: for each version
@@ -36,15 +36,15 @@ def compared(
     """
     path, this = policy.with_suffix(ENDING), str(rules.data_version)
     try:
-        kept = _read(path)
+        record = _read(path)
     except OSError as error:  # somebody else's file is not begun anew
         yield f"{path} cannot be read ({error.strerror}), so that changes of the data are not noticed"
         return
     engine = f"duckdb {version('duckdb')}"
-    if kept.get("engine") != engine:  # another engine hashes otherwise
-        kept = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
-    now = backend.fingerprints(_columns(rules, schema), bytes.fromhex(kept["salt"]))
-    known = kept["versions"].setdefault(
+    if record.get("engine") != engine:  # another engine hashes otherwise
+        record = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
+    now = backend.fingerprints(_columns(rules, schema), bytes.fromhex(record["salt"]))
+    known = record["versions"].setdefault(
         this, {"at": datetime.now(UTC).isoformat(timespec="seconds"), "tables": {}}
     )
     when = _time(datetime.fromisoformat(known["at"]))
@@ -60,7 +60,7 @@ def compared(
         yield f"the data are those of data_version {this}, as they were on {when}"
     if fresh:
         known["tables"] |= fresh
-        if _written(path, kept):
+        if _written(path, record):
             yield f"the fingerprint of data_version {this} is noted in {path.name}: the next check compares"
         else:
             yield f"{path} cannot be written, so that changes of the data will not be noticed"
@@ -99,7 +99,7 @@ def _time(moment: datetime) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is kept, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
+    """What is record, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -115,13 +115,13 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _written(path: Path, kept: Mapping[str, Any]) -> bool:
+def _written(path: Path, record: Mapping[str, Any]) -> bool:
     """Whether the file could be written, for its owner alone."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(kept, file, indent=1)
+            json.dump(record, file, indent=1)
         beside.replace(path)
     except OSError:
         return False

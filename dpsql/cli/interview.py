@@ -145,8 +145,8 @@ def _column(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDecisi
             raise ValueError(error.message()) from None
         return replace(before, bounds=(values[0], values[1]))
 
-    shown = before.values or before.bounds or ()
-    return _ask(f"{name} ({kind})", ", ".join(map(str, shown)), domain)
+    proposed = before.values or before.bounds or ()
+    return _ask(f"{name} ({kind})", ", ".join(map(str, proposed)), domain)
 
 
 def _number(text: str) -> object:

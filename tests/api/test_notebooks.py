@@ -86,7 +86,7 @@ def test_a_chart_has_each_value_with_its_interval(tmp_path: Path) -> None:
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=2) as con:
         plans = con.query("SELECT plan, COUNT(*) AS n, AVG(cost) AS mean FROM visits GROUP BY plan")
         days = con.query(
-            "SELECT date_trunc('year', day) AS year, COUNT(*) AS n FROM visits GROUP BY 1 ORDER BY 1"
+            "SELECT date_trunc('month', day) AS month, COUNT(*) AS n FROM visits WHERE day >= DATE '2024-01-01' GROUP BY 1 ORDER BY 1"
         )
     both = plans.chart(title="plans").to_dict()
     assert both["title"] == "plans"
