@@ -1,4 +1,4 @@
-"""Whether the data are still those of their `data_version`: fingerprints of tables, record beside the policy for its owner.
+"""Whether the data are still those of their `data_version`: fingerprints of tables, stored beside the policy for its owner.
 
 A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data and
 forgets the version has answers of former data. What was there is a file, `hie.fingerprints` for `hie.yaml`: for each version
@@ -99,7 +99,7 @@ def _time(moment: datetime) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is record, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
+    """What is stored, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
