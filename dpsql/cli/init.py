@@ -10,6 +10,7 @@ import typer
 
 from dpsql.cli.options import Database
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.shell.view import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ def init(
     unknown = [table for table in decisions.tables if table not in map(fold, schema)]
     sources = ["the schema alone, its types, keys, NOT NULL and CHECK"]
     if metadata is not None:
-        sources = ["the schema, its types, keys, NOT NULL and CHECK", metadata.name]
+        sources = ["the schema, its types, keys, NOT NULL and CHECK", printable(metadata.name)]
     if interactive:
         from dpsql.cli.interview import interview
 

@@ -33,6 +33,7 @@ from dpsql.shell.view import printable
 
 if TYPE_CHECKING:
     from dpsql.backends.catalog import Schema
+    from dpsql.policy import Bound, Policy
     from dpsql.result import Result
     from dpsql.suggest.questions import Proposal, Question
 
@@ -138,7 +139,8 @@ def suggest(
                 code="nothing_to_suggest",
                 hint="--column NAME proposes narrower ones, within those that are declared",
             )
-        wide = load(wide)
+        wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
+        with_keys(text, table, _ranges(wide, table, asked))  # whether the text can be edited, before a charge
         share = Fraction(loss) / len(asked)
         asking = Connection(
             Engine(wide, engine.backend, engine.ledger, engine.analyst, engine.entropy), share
@@ -154,7 +156,6 @@ def suggest(
         require_budget(planned)
         answers = [(each, asking.query(each.sql, epsilon=share)) for each in asked]
     found = [(each, result, proposal(each, wide, table, result)) for each, result in answers]
-    text = rules.read_text(encoding="utf-8-sig")
     given = [each for _, _, each in found if each is not None]
     columns = {each.column: {each.key: each.found} for each in given}
     proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
@@ -171,6 +172,13 @@ def suggest(
     print(_difference(text, proposed, rules.name, target.name), end="")
     print(f"wrote {target} and {receipts}")
     print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
+
+
+def _ranges(wide: Policy, table: str, asked: Sequence[Question]) -> dict[str, dict[str, tuple[Bound, Bound]]]:
+    """The bounds that columns are asked under."""
+    declared = wide.table(table)
+    bounds = {} if declared is None else {each.column: declared.columns[each.column].bounds for each in asked}
+    return {name: {"bounds": ends} for name, ends in bounds.items() if ends is not None}
 
 
 def _remarks(
