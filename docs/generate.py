@@ -5,6 +5,7 @@
 - errors.md from the tree of errors, and from the places in the source that raise them;
 - the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand;
 - the words for aggregates in grammars/query.lark;
+- dpsql.1, the man page, from the commands, by manual.py;
 - mechanisms.md, a gallery, with its pictures in laws/, by gallery.py.
 
 A test holds that the pages are current.
@@ -40,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 GRAMMAR = ROOT / "grammars" / "query.lark"
 gallery = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
+manual = runpy.run_path(str(ROOT / "docs" / "manual.py"))
 _MADE = "This page is made from {source} by `python docs/generate.py`; a test holds that it is current.\n"
 
 
@@ -438,5 +440,10 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for page, content in {**pages(), **gallery["pictures"](), GRAMMAR: grammar()}.items():
+    for page, content in {
+        **pages(),
+        **gallery["pictures"](),
+        GRAMMAR: grammar(),
+        manual["PAGE"]: manual["manual"](),
+    }.items():
         page.write_text(content, encoding="utf-8")

@@ -33,6 +33,7 @@ from dpsql.errors import (
     QueryRejected,
     Warning,
 )
+from dpsql.magic import load_ipython_extension
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
 from dpsql.version import VERSION
@@ -67,6 +68,7 @@ __all__ = [
     "Warning",
     "apilevel",
     "connect",
+    "load_ipython_extension",
     "paramstyle",
     "threadsafety",
 ]

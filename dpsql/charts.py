@@ -1,4 +1,4 @@
-"""Figures by matplotlib, which is an extra: panes, files, and values with their intervals."""
+"""Values with their intervals, as figures by matplotlib and charts by Altair, which are extras."""
 
 from __future__ import annotations
 
@@ -55,31 +55,11 @@ def intervals_figure(
 
     Raises DataError where there is nothing to draw, or more than can be read.
     """
-    if not keys or not columns:
-        raise DataError(
-            "there is nothing to draw: no row, or no column with intervals", hint="print the answer"
-        )
     along = _is_axis(keys)
-    for number, most, what in (
-        (len(columns), _MOST_PANES, "columns"),
-        (len(keys), _MOST_POINTS if along else MOST_LABELS, "rows"),
-    ):
-        if number > most:
-            raise DataError(
-                f"{number:,} {what} are too many for one figure",
-                hint=f"name at most {most:,} as y"
-                if what == "columns"
-                else f"ask for at most {most:,}, by ORDER BY and LIMIT",
-            )
+    _require_drawable(keys, columns, along=along)
     figure, panes = figures(len(columns))
     for axes, (name, points) in zip(panes, columns, strict=True):
-        drawn = [
-            (place, value, ends)
-            for place, (value, ends) in enumerate(points)
-            if ends is not None
-            and isinstance(value, (int, float))
-            and all(map(math.isfinite, (value, *ends)))
-        ]
+        drawn = _drawn(points)
         # An interval need not hold its value, which may be clamped: its bar then ends there.
         bars = (
             [max(0, value - low) for _, value, (low, _) in drawn],
@@ -103,6 +83,98 @@ def intervals_figure(
     if title:
         figure.suptitle(title)
     return figure
+
+
+def intervals_chart(
+    names: Sequence[str],
+    keys: Sequence[tuple[Any, ...]],
+    columns: Sequence[tuple[str, Sequence[Point]]],
+    confidence: float,
+    title: str | None,
+) -> Any:
+    """The same as a chart of Altair; ProgrammingError (`plot_unavailable`) without it."""
+    altair: Any
+    try:
+        import altair  # its classes are written for any argument
+    except ImportError:
+        raise ProgrammingError(
+            "charts need Altair, which is not installed",
+            code="plot_unavailable",
+            hint="pip install 'dpsql[altair]'; plot() draws with matplotlib",
+        ) from None
+    along = _is_axis(keys)
+    _require_drawable(keys, columns, along=along)
+    days = along and isinstance(keys[0][0], dt.date)
+    panes = []
+    for name, points in columns:
+        rows = [
+            {
+                "key": (keys[place][0].isoformat() if days else keys[place][0])
+                if along
+                else _label(keys[place]),
+                "value": value,
+                "low": low,
+                "high": high,
+            }
+            for place, value, (low, high) in _drawn(points)
+        ]
+        kind = "temporal" if days else "quantitative" if along else "nominal"
+        key: dict[str, Any] = {"field": "key", "type": kind, "title": ", ".join(names)}
+        if along:
+            key["scale"] = {"zero": False}
+        else:
+            key["sort"] = None
+        label = f"{name}, with {100 * confidence:g}% intervals"
+        own, other = ("x", "y") if along else ("y", "x")
+        base = altair.Chart(altair.Data(values=rows)).encode(
+            tooltip=[
+                altair.Tooltip(field=field, type=kind if field == "key" else "quantitative", title=said)
+                for field, said in (("key", key["title"]), ("value", name), ("low", "from"), ("high", "to"))
+            ]
+        )
+        bars = base.mark_rule().encode(
+            **{
+                own: key,
+                other: {"field": "low", "type": "quantitative", "title": label},
+                f"{other}2": {"field": "high"},
+            }
+        )
+        dots = base.mark_point(filled=True, size=60, opacity=1).encode(
+            **{own: key, other: {"field": "value", "type": "quantitative", "title": label}}
+        )
+        panes.append(altair.layer(bars, dots))
+    chart = panes[0] if len(panes) == 1 else altair.hconcat(*panes)
+    return chart.properties(title=title) if title else chart
+
+
+def _require_drawable(
+    keys: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, Sequence[Point]]], *, along: bool
+) -> None:
+    """Raises DataError where there is nothing to draw, or more than can be read."""
+    if not keys or not columns:
+        raise DataError(
+            "there is nothing to draw: no row, or no column with intervals", hint="print the answer"
+        )
+    for number, most, what in (
+        (len(columns), _MOST_PANES, "columns"),
+        (len(keys), _MOST_POINTS if along else MOST_LABELS, "rows"),
+    ):
+        if number > most:
+            raise DataError(
+                f"{number:,} {what} are too many for one figure",
+                hint=f"name at most {most:,} as y"
+                if what == "columns"
+                else f"ask for at most {most:,}, by ORDER BY and LIMIT",
+            )
+
+
+def _drawn(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float]]]:
+    """The places, values and ends of the points that are finite."""
+    return [
+        (place, value, ends)
+        for place, (value, ends) in enumerate(points)
+        if ends is not None and isinstance(value, (int, float)) and all(map(math.isfinite, (value, *ends)))
+    ]
 
 
 def _is_axis(keys: Sequence[tuple[Any, ...]]) -> bool:

@@ -13,6 +13,7 @@ from dpsql.plan.types import Value
 from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
 
 if TYPE_CHECKING:
+    import altair
     import matplotlib.figure
     import pandas
     import polars
@@ -295,6 +296,31 @@ class Result:
         """
         from dpsql.charts import intervals_figure
 
+        figure: matplotlib.figure.Figure = intervals_figure(*self._panes(x, y, confidence), title)
+        return figure
+
+    def chart(
+        self,
+        x: str | Sequence[str] | None = None,
+        y: str | Sequence[str] | None = None,
+        *,
+        confidence: float = 0.95,
+        title: str | None = None,
+    ) -> altair.Chart:
+        """The same as a chart of Altair, which notebooks show with the values and intervals where the pointer is.
+
+        `x`, `y` and errors are those of `plot`; ProgrammingError (`plot_unavailable`) without Altair. The chart holds
+        released values and their intervals, nothing else.
+        """
+        from dpsql.charts import intervals_chart
+
+        chart: altair.Chart = intervals_chart(*self._panes(x, y, confidence), title)
+        return chart
+
+    def _panes(
+        self, x: str | Sequence[str] | None, y: str | Sequence[str] | None, confidence: float
+    ) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[str, list[tuple[Any, Any]]]], float]:
+        """The names of the key columns, each row's keys, and each noisy column's points, at this confidence."""
         found = self.intervals(confidence)
         bounded = {name for place, name in enumerate(self.columns) if any(row[place] for row in found)}
         keys = self._places(x, [name for name in self.columns if name not in bounded])
@@ -312,14 +338,12 @@ class Result:
             )
             for place in drawn
         ]
-        figure: matplotlib.figure.Figure = intervals_figure(
+        return (
             [self.columns[place] for place in keys],
             [tuple(row[place] for place in keys) for row in self.rows],
             panes,
             confidence,
-            title,
         )
-        return figure
 
     def _places(self, named: str | Sequence[str] | None, default: Sequence[str]) -> list[int]:
         names = default if named is None else [named] if isinstance(named, str) else named

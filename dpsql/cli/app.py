@@ -26,13 +26,13 @@ from dpsql.cli.run import run
 from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
 from dpsql.cli.simulate import simulate
+from dpsql.cli.suggest import suggest
 from dpsql.cli.users import users
 
 app = typer.Typer(
     name="dpsql",
     help="Ordinary SQL over private data, answered with differential privacy.",
     no_args_is_help=True,
-    add_completion=False,
     # A pretty traceback shows local variables, which may be private values.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -46,6 +46,7 @@ for command in (
     plan,
     simulate,
     init,
+    suggest,
     publish,
     run,
     budget,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 import typer
 
 from dpsql.cli.advice import advice
+from dpsql.cli.data_versions import compared, last_answer
 from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, default_epsilon, needed
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.errors import Error, ProgrammingError
@@ -77,7 +79,7 @@ def check(
     # A ledger that is not there yet is not made by planning.
     book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
     if not queries:
-        _summed_up(policy, rules, database)
+        _summed_up(policy, rules, database, (book, ledger_key))
         if book == ledger_name:
             _print_failures(rules, ledger_name, ledger_key)
         return
@@ -149,16 +151,22 @@ def _stand_in(
     return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **ledger_options)
 
 
-def _summed_up(policy: Path, rules: Policy, database: Database | None) -> None:
+def _summed_up(
+    policy: Path, rules: Policy, database: Database | None, ledger: tuple[str, Path | None]
+) -> None:
     from dpsql.shell.view import View
 
-    schema = None if database is None else _held_against(rules, database)
+    schema, versions = None, list[str]()
+    if database is not None:
+        schema, versions = _held_against(rules, database, policy, ledger)
     view = View.of(sys.stdout)
     print(f"{policy} is a valid policy")
     print(view.show(*_summary(rules)))
     if database is not None and schema is not None:
         data = database if isinstance(database, Path) else "what it names as sources"
         print(f"\n{data} has every table and column that it declares")
+        for line in versions:
+            print(line)
         hidden = list(_undeclared(rules, schema))
         if hidden:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
@@ -181,8 +189,10 @@ def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
         print(line)
 
 
-def _held_against(rules: Policy, database: Database) -> Schema:
-    """The database's schema, after the policy was held against it."""
+def _held_against(
+    rules: Policy, database: Database, policy: Path, ledger: tuple[str, Path | None]
+) -> tuple[Schema, list[str]]:
+    """The database's schema, after the policy was held against it, and whether the data are those of their version."""
     from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
 
@@ -190,9 +200,17 @@ def _held_against(rules: Policy, database: Database) -> Schema:
     try:
         schema = backend.schema()
         catalog.build(rules, schema, backend.origin)
-        return schema
+        return schema, list(compared(rules, policy, backend, schema, _last_answer(rules, *ledger)))
     finally:
         backend.close()
+
+
+def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
+    from dpsql.ledger.open import MEMORY
+
+    with suppress(Error):  # what is wrong with the ledger is said beside its failures
+        return None if ledger == MEMORY else last_answer(ledger, key, str(rules.data_version))
+    return None
 
 
 def _summary(rules: Policy) -> Iterator[RenderableType]:

@@ -7,24 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 
+from pydantic_core import PydanticCustomError
+
 from dpsql.errors import PolicyError
 from dpsql.policy.check_constraints import Checked, checked
-from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value
+from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
+from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value, bounds_of, values_of
 from dpsql.policy.engine_types import members, policy_type
 from dpsql.policy.exact import show_number
-from dpsql.policy.names import fold, name_problem
+from dpsql.policy.names import fold, is_row, name_problem
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 
 _HEAD = """\
 # The policy of {source}: whom its data protects, and how much its answers may give away.
-# Written from the schema alone, its types, NOT NULL and CHECK; no value was read. Replace every TODO: until then dpsql refuses the file.
+# Written from {sources}; no value was read. Replace every TODO: until then dpsql refuses the file.
 # Take bounds, values and limits from what everyone knows about the subject, never from the data.
 
 version: 1
 
 # What one privacy unit is, in words: patient, customer, household.
-privacy_unit: TODO
+privacy_unit: {privacy_unit}
 
 # add_remove hides whether a unit is in the data at all; replace hides what its rows say.
 neighbors: add_remove
@@ -34,8 +37,8 @@ neighbors: add_remove
 #   delta       0, or far below 1 / (number of units), such as 1e-7; groups with unknown keys need it above 0
 #   accountant  how losses add up: zcdp (default when delta is above 0), gdp, basic or pure
 budget:
-  epsilon: TODO
-  delta: TODO
+  epsilon: {epsilon}
+  delta: {delta}
 
 # Changed by you whenever the data changes: receipts and the ledger say which data an answer is of.
 data_version: "1"
@@ -89,26 +92,45 @@ def skeleton(
     source: str,
     required: Mapping[str, AbstractSet[str]] | None = None,
     checks: Mapping[str, Sequence[str]] | None = None,
+    *,
+    keys: Mapping[str, TableKeys] | None = None,
+    decisions: Decisions | None = None,
+    sources: str = "the schema alone, its types, keys, NOT NULL and CHECK",
 ) -> str:
     """A YAML policy with a TODO wherever the owner must decide, and every column's type.
 
     `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
     its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
-    are guessed; the members of an ENUM are proposed as values. Columns of types that dpsql does not read are commented
+    are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
+    row is: a primary key as a candidate for the unit, a foreign key as a link. `decisions` take the place of TODOs, and of
+    what constraints say; `sources` are named in the second line. Columns of types that dpsql does not read are commented
     out. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
+    decided = decisions or Decisions()
     lines = [
         line
         for table, columns in schema.items()
         for line in _table(
-            table, columns, (required or {}).get(table, frozenset()), checked((checks or {}).get(table, ()))
+            table,
+            columns,
+            (required or {}).get(table, frozenset()),
+            checked((checks or {}).get(table, ())),
+            keys=(keys or {}).get(table, TableKeys()),
+            decided=decided.tables.get(fold(table), TableDecision()),
         )
     ]
     if all(line.startswith("  #") for line in lines):
         lines.append("  TODO: TODO  # none of the tables above can be declared")
-    return _HEAD.format(source=_quoted(source)) + "\n".join(lines) + "\n"
+    head = _HEAD.format(
+        source=quoted(source),
+        sources=sources,
+        privacy_unit="TODO" if decided.privacy_unit is None else quoted(decided.privacy_unit),
+        epsilon=decided.epsilon or "TODO",
+        delta=decided.delta or "TODO",
+    )
+    return head + "\n".join(lines) + "\n"
 
 
 def column_type(duckdb_type: str) -> ColumnType | None:
@@ -127,30 +149,94 @@ def _table(
     columns: Sequence[tuple[str, str]],
     required: AbstractSet[str],
     checks: Mapping[str, Checked],
+    *,
+    keys: TableKeys,
+    decided: TableDecision,
 ) -> Iterator[str]:
     wrong = name_problem(table, "table", dots=False)
     if wrong:
-        yield f"  # {_quoted(table)}: left out, {wrong}"
+        yield f"  # {quoted(table)}: left out, {wrong}"
+        return
+    if decided.omitted:
+        yield f"  # {quoted(table)}: left out"
         return
     yield f"  {_name(table)}:"
-    yield "    unit: TODO           # a column, or row; or see link and public above"
-    yield "    rows_per_unit: TODO  # rows"
+    yield from _whose(keys, decided)
+    if all(decided.columns.get(fold(column), ColumnDecision()).omitted for column, _ in columns):
+        yield "    columns: {}"
+        return
     yield "    columns:"
     for column, kind in columns:
         known = column_type(kind)
         bad_name = name_problem(column, "column", dots=True)
+        own = decided.columns.get(fold(column), ColumnDecision())
         if known is None or bad_name:
             yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
+        elif own.omitted:
+            yield f"      # {_name(column)}: left out"
         else:
             said = checks.get(fold(column), Checked())
-            rest = ", nullable: false" * (column in required or said.present)
-            yield f"      {_name(column)}: {{type: {known}{_values(said, known, kind)}{rest}}}{_note(said, known, kind)}"
+            present = own.nullable is False or (own.nullable is None and (column in required or said.present))
+            rest = ", nullable: false" * present
+            found = _decided(own, known, f"{table}.{column}")
+            note = "" if found else _note(said, known, kind)
+            yield f"      {_name(column)}: {{type: {known}{found or _values(said, known, kind)}{rest}}}{note}"
+
+
+def _whose(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
+    """The lines that say whose a row is, and how many of one count."""
+    if decided.public:
+        yield "    public: true"
+        return
+    if decided.link is not None:
+        yield f"    link: {_link(decided.link)}"
+    elif decided.unit is not None:
+        yield f"    unit: {_name(decided.unit)}"
+    else:
+        for key in keys.foreign:
+            yield f"    # instead of unit, by its foreign key, where {_bare(key.table)} says whose a row is: link: {_link(key)}"
+        if len(keys.primary) == 1:
+            yield f"    # a candidate is its primary key {_name(keys.primary[0])}, if each row is a unit; rows_per_unit is 1 then"
+        yield "    unit: TODO           # a column, or row; or see link and public above"
+    if decided.rows_per_unit is not None:
+        yield f"    rows_per_unit: {decided.rows_per_unit}"
+    elif decided.unit is None or not is_row(decided.unit):
+        yield "    rows_per_unit: TODO  # rows"
+
+
+def _link(key: ForeignKey) -> str:
+    """A foreign key as a link of a policy."""
+    if len(key.columns) == 1:
+        return (
+            f"{{column: {_name(key.columns[0])}, references: {quoted(f'{key.table}.{key.references[0]}')}}}"
+        )
+    references = ", ".join(quoted(f"{key.table}.{column}") for column in key.references)
+    return f"{{columns: [{', '.join(map(_name, key.columns))}], references: [{references}]}}"
+
+
+def _bare(name: str) -> str:
+    """A name within a comment, on one line."""
+    return name if name.isprintable() else quoted(name)
+
+
+def _decided(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
+    """The keys of what is decided of a column. Raises PolicyError (`metadata`) for what its type cannot have."""
+    try:
+        if own.values is not None:
+            return f", values: [{', '.join(map(_scalar, values_of(list(own.values), kind)))}]"
+        if own.bounds is not None:
+            return f", bounds: [{', '.join(map(_scalar, bounds_of(list(own.bounds), kind)))}]"
+    except PydanticCustomError as error:
+        raise PolicyError(
+            f"what is decided of {whose} does not fit its type {kind}: {error.message()}", code="metadata"
+        ) from None
+    return ""
 
 
 def _values(said: Checked, known: ColumnType, kind: str) -> str:
     """The keys of what the constraints of a column say; else the members of an ENUM, which are part of the schema."""
     listed = _members(kind)
-    return _said(said, known) or (f", values: [{', '.join(map(_quoted, listed))}]" if listed else "")
+    return _said(said, known) or (f", values: [{', '.join(map(quoted, listed))}]" if listed else "")
 
 
 def _note(said: Checked, known: ColumnType, kind: str) -> str:
@@ -175,9 +261,11 @@ def _said(said: Checked, kind: ColumnType) -> str:
 
 def _scalar(value: Value | Bound) -> str:
     """A value in YAML."""
-    if isinstance(value, Fraction):
-        return show_number(value)
-    return str(value) if isinstance(value, int) else _quoted(str(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (Fraction, float)):
+        return show_number(Fraction(value))
+    return str(value) if isinstance(value, int) else quoted(str(value))
 
 
 def _outer_name(duckdb_type: str) -> str:
@@ -188,10 +276,10 @@ def _outer_name(duckdb_type: str) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else _quoted(name)
+    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else quoted(name)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A YAML double-quoted scalar, on one line, in printable characters."""
     return '"' + "".join(_escaped(letter) for letter in text) + '"'
 

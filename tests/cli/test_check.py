@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from cli.conftest import Run
 
@@ -174,3 +175,38 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
     policy.write_text(sound.replace("olga: {epsilon: 3}", "olga: {epsilon: 2}").replace("e_mail", "mailing"))
     said = run("check", policy).out
     assert not any(word in said for word in ("no effect", "is weak", "is large", "identifier", "is refused"))
+
+
+def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> None:
+    """A first check notes a fingerprint; later ones say whether declared columns changed, until the version does."""
+    policy, kept = study.with_suffix(".yaml"), study.with_suffix(".fingerprints")
+    assert "fingerprint of data_version 1 is noted" in run("check", policy, study).out
+    assert kept.stat().st_mode & 0o077 == 0
+    noted = kept.read_bytes()
+
+    def changed(sql: str) -> str:
+        with duckdb.connect(str(study)) as connection:
+            connection.execute(sql)
+        return run("check", policy, study).out
+
+    assert "the data are those of data_version 1" in changed("UPDATE visits SET undeclared = 0")
+    assert "the data are those" in changed(
+        "CREATE OR REPLACE TABLE visits AS FROM visits ORDER BY cost, note"
+    )
+    run("query", study, "SELECT COUNT(*) FROM visits", "-e", "1")
+    text = changed("INSERT INTO visits FROM visits LIMIT 2")
+    assert "visits changed: the fingerprint of data_version 1 is of" in text
+    assert "the ledger's last answer of it of" in text
+    assert kept.read_bytes() == noted
+    policy.write_text(policy.read_text(encoding="utf-8") + "data_version: 2\n", encoding="utf-8")
+    assert "data_version 2 is noted" in run("check", policy, study).out
+    assert "the data are those of data_version 2" in run("check", policy, study).out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", _forbidden)
+        assert "cannot be read" in run("check", policy, study).out
+    kept.write_text("[]", encoding="utf-8")
+    assert "data_version 2 is noted" in run("check", policy, study).out
+
+
+def _forbidden(_: Path) -> bytes:
+    raise PermissionError(13, "Permission denied")

@@ -9,15 +9,29 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
+import duckdb
 import pytest
 from cli.conftest import Run
 from small_study import SECRET
 
 import dpsql
+from dpsql.policy import load
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 COMMANDS = (
-    *("shell", "query", "explain", "check", "init", "budget", "account", "ledger", "receipt", "demo"),
+    *(
+        "shell",
+        "query",
+        "explain",
+        "check",
+        "init",
+        "suggest",
+        "budget",
+        "account",
+        "ledger",
+        "receipt",
+        "demo",
+    ),
 )
 
 
@@ -317,3 +331,31 @@ def test_a_query_may_be_asked_by_accuracy(run: Run, study: Path) -> None:
         assert run(*command, "--target-error", "51%").code == 2
         assert run(*command, "--target-error", "5", "--confidence", "95").code == 2
     assert "error[ambiguous]" in run("shell", study, "--confidence", "0.9").err
+
+
+KEYS = """
+CREATE TABLE patients (id INTEGER PRIMARY KEY, age INTEGER CHECK (age BETWEEN 0 AND 110));
+CREATE SCHEMA emr;
+CREATE TABLE emr.patients (id INTEGER PRIMARY KEY);
+CREATE TABLE emr.visits (patient INTEGER REFERENCES emr.patients (id), cost DOUBLE, ward VARCHAR);
+"""
+
+
+def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
+    """Each decision in order, what is no answer again; keys are proposed, and the policy is whole."""
+    database = tmp_path / "clinic.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(KEYS)
+    text = run("init", database, "-o", "-").out
+    assert "# a candidate is its primary key id" in text
+    assert 'link: {column: patient, references: "emr.patients.id"}' in text
+    answers = ["patient", "none", "", "", "nobody", "link", "0", "20", "5, 1", "0, 500", "a, b", "x", "2", ""]
+    ran = run("init", database, "--interactive", stdin="\n".join(answers) + "\n")
+    assert ran.code == 0, ran.err
+    policy = load(database.with_suffix(".yaml"))
+    assert list(policy.tables) == ["emr.patients", "emr.visits"]
+    visits = policy.tables["emr.visits"]
+    assert (policy.unit_of("emr.visits").column, visits.rows_per_unit) == ("patient", 20)
+    assert (visits.columns["cost"].bounds, visits.columns["ward"].values) == ((0, 500), ("a", "b"))
+    assert run("check", database.with_suffix(".yaml"), database).code == 0
+    assert "error[file_exists]" in run("init", database, "-i").err

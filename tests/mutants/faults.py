@@ -28,6 +28,7 @@ from . import (
     sources,
     sql,
     staircase,
+    suggested,
     units,
 )
 
@@ -47,6 +48,7 @@ FAULTS = tuple(
         noise,
         library,
         staircase,
+        suggested,
         accounting,
         ledger,
         partitions,

@@ -35,6 +35,23 @@ def test_a_generated_page_is_current(generated: dict[str, str], name: str) -> No
     assert page.read_text(encoding="utf-8") == generated[name], "run: python docs/generate.py"
 
 
+def test_the_man_page_is_current(generator: dict[str, Any]) -> None:
+    """dpsql(1) has each command and option; a line of text begins with no macro."""
+    manual = generator["manual"]
+    text = manual["PAGE"].read_text(encoding="utf-8")
+    assert text == manual["manual"](), "run: python docs/generate.py"
+    assert "\n.SS dpsql ledger verify" in text
+    assert {line.split()[0] for line in text.splitlines() if line[0] == "."} == {
+        ".TH",
+        ".SH",
+        ".SS",
+        ".B",
+        ".I",
+        ".PP",
+        ".TP",
+    }
+
+
 def test_the_pictures_of_the_gallery_are_current(generator: dict[str, Any]) -> None:
     """Each mechanism of the library has a picture of its law beside samples, as `python docs/generate.py` draws it."""
     made = generator["gallery"]["pictures"]()

@@ -22,8 +22,10 @@ from dpsql.backends.base import Exact, Origin, Place
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
+from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, changed
 from dpsql.backends.duckdb.shapes import shape
@@ -33,6 +35,7 @@ from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 from dpsql.policy import fold, table_parts
 from dpsql.policy.check_constraints import checked
+from dpsql.policy.decisions import TableKeys
 
 UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
@@ -84,14 +87,6 @@ _VIEW = """
 _COMPUTED = """
     SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
         + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
-"""
-_NULLABLE = """
-    SELECT column_name, is_nullable FROM duckdb_columns()
-    WHERE NOT internal AND {} AND table_name = {}
-"""
-_CHECKS = """
-    SELECT expression FROM duckdb_constraints()
-    WHERE {} AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
@@ -201,6 +196,15 @@ class DuckDBBackend:
         """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
         return {name: suggested_types(table) for name, table in self._files.items() if not table.format.typed}
 
+    def keys(self) -> dict[str, TableKeys]:
+        """The primary and foreign keys that each table declares, from the catalogue."""
+        return table_keys(self._query(KEYS), _called)
+
+    def fingerprints(self, tables: Mapping[str, Sequence[str]], salt: bytes) -> dict[str, str]:
+        """As `fingerprint.fingerprints`, of all rows of these columns: for an owner alone."""
+        with self.snapshot():
+            return fingerprints(tables, salt, self._long)
+
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
@@ -216,8 +220,8 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(*_where(table)))]
-        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(*_where(table))))
+        columns = [(str(name), bool(null)) for name, null in self._query(NULLABLE.format(*_where(table)))]
+        checks = tuple(str(text) for (text,) in self._query(CHECKS.format(*_where(table))))
         said = checked(checks)
         required = (
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)

@@ -1,0 +1,59 @@
+"""What an owner has decided, or what others' metadata say, of a policy that is still to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Columns that refer to those of another table, in order."""
+
+    columns: tuple[str, ...]
+    table: str
+    references: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.columns)} refers to {self.table}.{', '.join(self.references)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableKeys:
+    """The keys that a schema declares for a table."""
+
+    primary: tuple[str, ...] = ()
+    foreign: tuple[ForeignKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDecision:
+    """Of a column: bounds or values as YAML has them, whether NULL may occur; None is undecided. `omitted`: it is left out."""
+
+    bounds: tuple[Any, Any] | None = None
+    values: tuple[Any, ...] | None = None
+    nullable: bool | None = None
+    omitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableDecision:
+    """Of a table: where its unit is, and how many rows of one count; None is undecided. Columns go by their folded names."""
+
+    unit: str | None = None
+    link: ForeignKey | None = None
+    public: bool = False
+    omitted: bool = False
+    rows_per_unit: int | None = None
+    columns: Mapping[str, ColumnDecision] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Of a policy: the privacy unit in words, the budget, and the tables by their folded names."""
+
+    privacy_unit: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    tables: Mapping[str, TableDecision] = field(default_factory=dict)

@@ -1,0 +1,259 @@
+"""What is asked to propose bounds and values of a table's columns, and what follows from the answers.
+
+Claim: a proposal is (ε, δ)-differentially private at the loss that its queries are charged.
+Why: the queries go through the engine as any analyst's do, over a policy in which each column has a range that is public:
+the owner's own bounds, or what the column's type can hold. All else (outward steps, lists) reads their answers alone.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); quantiles and partition selection are the engine's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
+from fractions import Fraction
+from typing import Any, Final
+
+from dpsql.errors import ProgrammingError
+from dpsql.policy import Bound, Column, Policy, Table, fold
+from dpsql.policy.domain import LARGEST_INTEGER
+from dpsql.policy.names import NameMap
+from dpsql.result import Result
+
+MOST_LISTED: Final = 50
+"""Found values beyond which a column has no list that an owner would read."""
+_LOW, _HIGH = "0.01", "0.99"
+_LONGEST_OF_MONTHS: Final = timedelta(days=3 * 366)
+_WHOLE: Final = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
+_WIDEST_DECIMAL: Final = 9
+"""Digits before the point of a DECIMAL whose range still has lattice steps of about one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query for a column; `key` is what its answer proposes, `bounds` or `values`."""
+
+    column: str
+    key: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a column's key should hold, of which answer. `found` are bounds or values as a policy holds them."""
+
+    column: str
+    key: str
+    found: tuple[Any, ...]
+    result: Result
+
+
+def questions(
+    policy: Policy,
+    table: str,
+    engine_types: Mapping[str, str],
+    wanted: Sequence[str] = (),
+    listed: Sequence[str] = (),
+) -> tuple[Policy, list[Question]]:
+    """The policy to ask under, and a query for each column without bounds and values, or for those that are `wanted`.
+
+    `engine_types` are the database's types of the table's columns, `listed` are the columns whose values are proposed, where
+    bounds would be. Raises ProgrammingError for a column that is not declared (`column`), and for one that has no public
+    range (`no_public_range`).
+    """
+    declared = _private(policy, table)
+    listed = [_declared(declared, table, name) for name in listed]
+    named = [*(_declared(declared, table, name) for name in wanted), *listed]
+    asked = list(dict.fromkeys(named)) or [name for name, spec in declared.columns.items() if _is_open(spec)]
+    keys = {fold(name) for name in _keys_of(policy, table)}
+    if not named:
+        asked = [name for name in asked if fold(name) not in keys]
+    columns = dict(declared.columns.items())
+    types = {fold(name): kind for name, kind in engine_types.items()}
+    found = list[Question]()
+    for name in asked:
+        spec = declared.columns[name]
+        if spec.max_elements is not None or spec.type in ("boolean", "blob", "time", "uuid"):
+            if name in named:
+                raise ProgrammingError(
+                    f"neither bounds nor values are proposed for {table}.{name}, of type {spec.type}",
+                    code="column",
+                    hint="leave it out",
+                )
+        elif spec.type == "varchar" or name in listed:
+            columns[name] = spec.model_copy(update={"values": None})
+            found.append(
+                Question(
+                    name,
+                    "values",
+                    f"SELECT {_quoted(name)} FROM {_table(table)} GROUP BY {_quoted(name)}",
+                )
+            )
+        else:
+            bounds = spec.bounds or _range(spec, types.get(fold(name), ""))
+            if bounds is None:
+                raise ProgrammingError(
+                    f"{table}.{name} has no public range: values of its type may be as large as 10^308, and one unit's may be",
+                    code="no_public_range",
+                    hint=f"declare bounds that hold by what everyone knows, as wide as they have to be, such as"
+                    f" bounds: [0, 1000000] for {name}; they are narrowed here. Or --column names the others",
+                )
+            columns[name] = spec.model_copy(update={"bounds": bounds})
+            found.append(Question(name, "bounds", _quantiles(policy, table, name)))
+    wide = declared.model_copy(update={"columns": NameMap(columns)})
+    tables = {name: wide if fold(name) == fold(table) else own for name, own in policy.tables.items()}
+    return policy.model_copy(update={"tables": NameMap(tables)}), found
+
+
+def proposal(question: Question, policy: Policy, table: str, result: Result) -> Proposal | None:
+    """What an answer proposes, None where it proposes nothing: no value was selected, or too many were.
+
+    `policy` is the one that the question was asked under.
+    """
+    if question.key == "values":
+        values = tuple(value for (value,) in result.rows if value is not None)
+        return Proposal(question.column, "values", values, result) if 0 < len(values) <= MOST_LISTED else None
+    spec = policy.tables[_named(policy, table)].columns[question.column]
+    ((low, high),) = result.rows
+    if low is None or high is None or spec.bounds is None:
+        return None
+    ends = sorted((_bound(low), _bound(high)))
+    found = outward(ends[0], ends[1], spec.bounds, whole=spec.type == "integer")
+    return Proposal(question.column, "bounds", found, result)
+
+
+def outward(low: Any, high: Any, limits: tuple[Bound, Bound], *, whole: bool = False) -> tuple[Bound, Bound]:
+    """Bounds in round numbers around [low, high], within `limits`: two digits of the span; whole months or years of days.
+
+    >>> outward(Fraction(7, 2), Fraction(9712), (Fraction(0), Fraction(10**6)))
+    (Fraction(0, 1), Fraction(9800, 1))
+    >>> outward(date(2024, 1, 7), date(2024, 12, 25), (date(1, 1, 1), date(9999, 12, 31)))
+    (datetime.date(2024, 1, 1), datetime.date(2024, 12, 31))
+    """
+    if isinstance(low, Fraction):
+        step = Fraction(10) ** (_magnitude(high - low or abs(high) or Fraction(1)) - 1)
+        step = max(step, Fraction(1)) if whole else step
+        ends: tuple[Any, Any] = (low // step * step, -(-high // step) * step)
+    else:
+        ends = (
+            _begin(low, years=high - low > _LONGEST_OF_MONTHS),
+            _end(high, years=high - low > _LONGEST_OF_MONTHS),
+        )
+    return max(ends[0], limits[0]), min(ends[1], limits[1])
+
+
+def _private(policy: Policy, table: str) -> Table:
+    found = policy.table(table)
+    if found is None or found.public:
+        names = ", ".join(policy.private_tables())
+        raise ProgrammingError(
+            f"{table} is public: its columns need neither bounds nor a charge"
+            if found
+            else f"there is no table {table}",
+            code="table",
+            hint=f"the private tables are {names}",
+        )
+    return found
+
+
+def _named(policy: Policy, table: str) -> str:
+    return next(name for name in policy.tables if fold(name) == fold(table))
+
+
+def _declared(table: Table, name: str, column: str) -> str:
+    for known in table.columns:
+        if fold(known) == fold(column):
+            return known
+    raise ProgrammingError(
+        f"{name} declares no column {column}", code="column", hint=f"it has {', '.join(table.columns)}"
+    )
+
+
+def _is_open(spec: Column) -> bool:
+    return spec.bounds is None and spec.values is None
+
+
+def _keys_of(policy: Policy, table: str) -> list[str]:
+    """The columns that say whose a row is, which are neither bounded nor listed."""
+    declared = policy.tables[_named(policy, table)]
+    links = [link for link in (declared.link, *declared.links) if link is not None]
+    return [name for link in links for name in link.keys] + [
+        policy.unit_of(_named(policy, table)).column or ""
+    ]
+
+
+def _range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
+    """What a column's type can hold, which is public; None where that says nothing."""
+    kind = engine_type.strip().upper()
+    if spec.type == "date":
+        return date(MINYEAR, 1, 1), date(MAXYEAR, 12, 31)
+    if spec.type == "timestamp":
+        return datetime(MINYEAR, 1, 1), datetime(MAXYEAR, 12, 31, 23, 59, 59)  # noqa: DTZ001  (a policy's moments have no zone)
+    if (found := re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", kind)) is not None:
+        digits = int(found[1]) - int(found[2])
+        most = Fraction(10**digits)
+        return (
+            (-most, most)
+            if digits <= _WIDEST_DECIMAL or (spec.type == "integer" and most <= LARGEST_INTEGER)
+            else None
+        )
+    if spec.type != "integer":
+        return None
+    bits = _WHOLE.get(kind.removeprefix("U"))
+    if bits is None:  # values beyond the largest bounds count as these, as everywhere
+        return Fraction(0 if kind == "UBIGINT" else -LARGEST_INTEGER), Fraction(LARGEST_INTEGER)
+    if kind.startswith("U"):
+        return Fraction(0), Fraction(2**bits - 1)
+    return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1)
+
+
+def _quantiles(policy: Policy, table: str, column: str) -> str:
+    """The query for two quantiles: of the least and the greatest value of each unit where the table says whose rows they are.
+
+    One value of each unit is a smaller part of all than its rows are, so that ranks are nearer; and what is cut off is then
+    said in units.
+    """
+    own, name = policy.tables[_named(policy, table)], _quoted(column)
+    aggregate = (
+        "QUANTILE_DISC" if own.columns[column].type in ("date", "timestamp", "integer") else "QUANTILE_CONT"
+    )
+    whose = policy.unit_of(_named(policy, table))
+    if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
+        return f"SELECT {aggregate}({name}, {_LOW}) AS low, {aggregate}({name}, {_HIGH}) AS high FROM {_table(table)}"
+    unit = _quoted(whose.column)
+    return (
+        f"SELECT {aggregate}(least_value, {_LOW}) AS low, {aggregate}(greatest_value, {_HIGH}) AS high FROM"
+        f" (SELECT {unit}, MIN({name}) AS least_value, MAX({name}) AS greatest_value FROM {_table(table)} GROUP BY {unit})"
+        " AS of_units"
+    )
+
+
+def _quoted(name: str) -> str:
+    """A column in SQL; the fields of a STRUCT are declared by dotted names."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _table(name: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _bound(value: Any) -> Any:
+    return value if isinstance(value, date) else Fraction(value)
+
+
+def _magnitude(value: Fraction) -> int:
+    """The power of ten of a positive number's first digit."""
+    exponent = len(str(value.numerator)) - len(str(value.denominator))
+    return exponent if value >= Fraction(10) ** exponent else exponent - 1
+
+
+def _begin(moment: date, *, years: bool) -> date:
+    first = date(moment.year, 1 if years else moment.month, 1)
+    return datetime.combine(first, time()) if isinstance(moment, datetime) else first
+
+
+def _end(moment: date, *, years: bool) -> date:
+    month = 12 if years else moment.month
+    last = date(moment.year, 12, 31) if month == 12 else date(moment.year, month + 1, 1) - timedelta(days=1)
+    return datetime.combine(last, time(23, 59, 59)) if isinstance(moment, datetime) else last

@@ -1,0 +1,113 @@
+"""A policy's text with bounds and values of columns written into it; comments, order and layout stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any
+
+import yaml
+
+from dpsql.errors import PolicyError
+from dpsql.policy import Policy, fold, load
+from dpsql.policy.exact import show_number
+from dpsql.policy.skeleton import quoted
+
+Keys = Mapping[str, Mapping[str, Sequence[Any]]]
+"""For each column its keys and what they should hold."""
+
+
+def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ()) -> str:
+    """The policy's text in which these columns of the table have these keys; `remarks` are comments before it.
+
+    Raises PolicyError (`not_edited`) where the text is laid out so that the policy would not be the same but for these.
+    """
+    before = load(text + "\n")
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    declared = _at(_at(_at(root, "tables"), table), "columns")
+    edits = [
+        edit
+        for column, keys in columns.items()
+        for key, found in keys.items()
+        for edit in _edits(text, _at(declared, column), key, yaml_list(found))
+    ]
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    text = "".join(f"# {remark}\n" for remark in remarks) + text
+    if not _are_as_wanted(load(text), before, table, columns):
+        raise PolicyError(
+            "the policy's file is laid out so that it cannot be edited here",
+            code="not_edited",
+            hint="write each column on a line of its own: cost: {type: double}",
+        )
+    return text
+
+
+def yaml_list(values: Sequence[Any]) -> str:
+    """Bounds or values as a list in YAML."""
+    return f"[{', '.join(map(_scalar, values))}]"
+
+
+def _scalar(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Fraction():
+            return show_number(value)
+        case int():
+            return str(value)
+        case float():
+            return show_number(Fraction(value))
+        case datetime():
+            return quoted(value.isoformat(" "))
+        case date():
+            return value.isoformat()
+    return quoted(str(value))
+
+
+def _at(node: Any, name: str) -> Any:
+    """The node of a key, whose name may be written in another case."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    for key, value in pairs:
+        if fold(str(key.value)) == fold(name):
+            return value
+    raise PolicyError(f"the policy's file has no key {name}", code="not_edited")
+
+
+def _edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[int, int, str]]:
+    """Places of the text and what is written there, for a key of a mapping."""
+    for known, value in node.value:
+        if known.value == key:
+            start, end = value.start_mark.index, value.end_mark.index
+            yield start, start + len(text[start:end].rstrip()), new
+            return
+    if node.flow_style:
+        close = node.end_mark.index - 1
+        last = node.value[-1][1].end_mark.index if node.value else close
+        yield last, last, f"{', ' if node.value else ''}{key}: {new}"
+    else:
+        first = node.value[0][0].start_mark
+        yield first.index, first.index, f"{key}: {new}\n{' ' * first.column}"
+
+
+def _are_as_wanted(after: Policy, before: Policy, table: str, columns: Keys) -> bool:
+    """Whether two policies differ in the keys of these columns alone, which are as they should be."""
+    old, new = before.table(table), after.table(table)
+    if old is None or new is None or list(old.columns) != list(new.columns):
+        return False
+    for name, keys in columns.items():
+        spec = new.columns[name]
+        if any(tuple(getattr(spec, key) or ()) != tuple(found) for key, found in keys.items()):
+            return False
+
+    def rest(policy: Policy) -> Any:
+        dumped = policy.model_dump(mode="json", exclude_unset=True)
+        for known, own in dumped["tables"].items():
+            if fold(known) == fold(table):
+                for name, keys in columns.items():
+                    for key in keys:
+                        own["columns"][name].pop(key, None)
+        return dumped
+
+    return bool(rest(after) == rest(before))

@@ -1,0 +1,40 @@
+"""Faults of what a policy is begun with: proposals, and what others' metadata say."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+FAULTS = (
+    Fault(
+        "proposals-each-at-the-whole-loss",
+        "dpsql.cli.suggest:suggest",
+        "Fraction(loss) / len(asked)",
+        "Fraction(loss)",
+        "each column is charged what all together may cost",
+        "tests/suggest/test_suggest.py::test_proposals_hold_what_most_have_and_are_charged_in_all",
+    ),
+    Fault(
+        "proposals-of-no-public-range",
+        "dpsql.suggest.questions:_range",
+        "if spec.type != 'integer':\n    return None",
+        "if spec.type == 'varchar':\n    return None",
+        "bounds are proposed for a column of which no range is public",
+        "tests/suggest/test_suggest.py::test_a_range_is_public_or_there_is_none",
+    ),
+    Fault(
+        "dbt-tests-of-some-rows-decide",
+        "dpsql.policy.metadata:_is_partial",
+        "'where' in place",
+        "'when' in place",
+        "a test of some rows lists the values of all",
+        "tests/policy/test_metadata.py::test_what_dbt_says_is_decided",
+    ),
+    Fault(
+        "changed-data-unnoticed",
+        "dpsql.cli.data_versions:compared",
+        "known['tables'].get(table, found) != found",
+        "known['tables'].get(table, found) is None",
+        "an owner who changes the data and not its version is not told",
+        "tests/cli/test_check.py::test_changed_data_of_the_same_version_are_noticed",
+    ),
+)
