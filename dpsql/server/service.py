@@ -19,7 +19,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.policy import load
 from dpsql.server.catalogue import Catalogue
-from dpsql.server.logins import FailedLogins
+from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
 
@@ -133,7 +133,7 @@ class Turns:
 class Service:
     """One policy over one database with one ledger, and the users that may ask.
 
-    `turns` and `failed_logins` belong to one event loop. `workers` are the threads that statements run in.
+    `turns`, `failed_logins` and `password_checks` belong to one event loop. `workers` are the threads that statements run in.
     """
 
     def __init__(
@@ -163,6 +163,7 @@ class Service:
             ledger, policy=self._policy, analysts=names, ledger_key=ledger_key, anchor=anchor
         )
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
+        self.password_checks = PasswordChecks()
         self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
         self.connections = Connections(self._open, self.limits.workers * 4)
         # The policy is held against the database, and the ledger against both, before anybody is let in.

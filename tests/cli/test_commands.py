@@ -317,3 +317,19 @@ def test_a_query_may_be_asked_by_accuracy(run: Run, study: Path) -> None:
         assert run(*command, "--target-error", "51%").code == 2
         assert run(*command, "--target-error", "5", "--confidence", "95").code == 2
     assert "error[ambiguous]" in run("shell", study, "--confidence", "0.9").err
+
+
+@pytest.mark.parametrize("command", [["query", "SELECT 1"], ["explain", "SELECT 1"], ["shell"], ["budget"]])
+@pytest.mark.parametrize("option", ["--ledger", "--ledger-key"])
+def test_a_ledger_beside_a_server_s_address_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], option: str
+) -> None:
+    """Nobody is asked; what the environment names is for databases, and only then is the server looked for."""
+    name, *rest = command
+    # Port 9 of this machine answers nobody.
+    arguments = [name, "http://localhost:9", *rest, *(["-e", "1"] if rest else [])]
+    monkeypatch.setenv("DPSQL_TOKEN", "dpsql_" + "0" * 16 + "_" + "f" * 64)
+    refused = run(*arguments, option, "other.ledger")
+    assert (refused.code, f"{option} is the server's" in refused.err) == (1, True)
+    monkeypatch.setenv("DPSQL_LEDGER" if option == "--ledger" else "DPSQL_LEDGER_KEY_FILE", "other.ledger")
+    assert "is the server's" not in run(*arguments).err

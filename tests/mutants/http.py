@@ -125,4 +125,20 @@ FAULTS = (
         "a token goes to another machine unencrypted",
         "tests/api/test_remote.py::test_an_address_tells_no_secret_and_sends_none_unencrypted",
     ),
+    Fault(
+        "passwords-without-limit",
+        "dpsql.server.http.access:Access._of_password",
+        "not checks.take(origin)",
+        "False",
+        "many passwords under other names keep one core of the server busy",
+        "tests/server/test_http_attacks.py::test_passwords_of_many_names_keep_no_processor_busy",
+    ),
+    Fault(
+        "one-network-takes-all-checks",
+        "dpsql.server.logins:PasswordChecks.take",
+        "self._all.tokens < 1",
+        "False",
+        "passwords from many networks keep one core of the server busy",
+        "tests/server/test_http_attacks.py::test_all_networks_together_have_a_limit_of_checks",
+    ),
 )

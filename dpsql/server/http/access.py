@@ -18,7 +18,7 @@ from dpsql.server.http.statuses import unauthenticated
 from dpsql.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.service import Service
-from dpsql.server.sockets import Log
+from dpsql.server.sockets import Log, network
 from dpsql.server.tokens import Secret
 from dpsql.server.users import MOST_CHARACTERS as MOST_NAME
 from dpsql.server.users import User
@@ -68,9 +68,13 @@ class Access:
             return await self._refused("", peer)
         if not 0 < len(name) <= MOST_NAME or len(password) > MOST_PASSWORD:
             return await self._refused("", peer)
-        if self._waiting >= _WAITING:
+        origin, checks = network(peer), self._service.password_checks
+        if self._waiting >= _WAITING or not checks.take(origin):
+            self.failures += 1
             raise OperationalError(
-                "too many passwords wait to be checked", code="busy", hint="use a token, or try again later"
+                "too many passwords were to be checked of late",
+                code="busy",
+                hint="use a token, or try again later",
             )
         self._waiting += 1
         try:
@@ -79,6 +83,7 @@ class Access:
             self._waiting -= 1
         if found is None:
             return await self._refused(name, peer)
+        checks.give_back(origin)
         self._service.failed_logins.forgive(name)
         return found
 
