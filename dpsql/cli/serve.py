@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from dpsql.cli.options import AnchorFile, LedgerFile, LedgerKey
 from dpsql.cli.options import _epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
+from dpsql.errors import Error
 
 if TYPE_CHECKING:
     from dpsql.server.http.door import Door
@@ -91,7 +93,7 @@ def serve(
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
 
     `dpsql users` says who they are, and makes passwords and tokens; a user's name is that of the analyst whose budget is
-    charged. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
+    charged. SIGHUP reads the policy, the data and the users again, and keeps all connections. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
     """
     import asyncio
 
@@ -113,7 +115,7 @@ def serve(
         return
 
     from dpsql.server.listener import Listener
-    from dpsql.server.service import Limits, Service, summary
+    from dpsql.server.service import Limits, Service, reload, summary
     from dpsql.server.serving import Lifecycle
     from dpsql.server.serving import serve as served
     from dpsql.server.sockets import is_local, log, tls_context
@@ -147,7 +149,12 @@ def serve(
         if door_of is not None:
             door = door_of(service, tls=tls, log=log)
             doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
-        await served(doors, ready)
+
+        async def again() -> None:
+            with suppress(Error):  # which is in the log
+                await reload(service, log, "SIGHUP")
+
+        await served(doors, ready, again)
 
     try:
         asyncio.run(run())

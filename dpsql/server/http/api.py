@@ -38,7 +38,7 @@ from dpsql.server.http.requests import (
 from dpsql.server.http.statuses import status
 from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
-from dpsql.server.service import Service
+from dpsql.server.service import Service, reload
 from dpsql.server.sockets import Log
 from dpsql.server.users import User
 from dpsql.shell.completion import KEYWORDS, functions
@@ -92,6 +92,7 @@ class Api:
             _Route("/v1/entries", "GET", Api._entries),
             _Route("/v1/users", "GET", Api._users),
             _Route("/v1/policy", "GET", Api._policy),
+            _Route("/v1/reload", "POST", Api._reload),
             _Route("/metrics", "GET", Api._metrics),
         ]
         self.app = Starlette(
@@ -374,6 +375,12 @@ class Api:
                 "policy": policy.model_dump(mode="json", exclude_defaults=True),
             }
         )
+
+    async def _reload(self, request: Request, user: User) -> Response:
+        if not user.role.owns:
+            raise _forbidden(f"{user.name} is {user.role.value}; this is for owners")
+        await reload(self.service, self._log, user.name)
+        return await self._policy(request, user)
 
     async def _history(self, request: Request, user: User) -> Response:
         most, analyst = _limit(request), self.service.policy.analyst(user.name)

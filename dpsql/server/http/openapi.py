@@ -174,6 +174,12 @@ DOCUMENT: dict[str, Any] = {
         ),
         "/v1/users": _get("Users and tokens, without secrets, for owners and auditors."),
         "/v1/policy": _get("The policy that the server answers by, for owners and auditors."),
+        "/v1/reload": {
+            "post": {
+                "summary": "Reads the policy, the data and the users again, for owners.",
+                "responses": _responses({"type": "object"}),
+            }
+        },
         "/v1/openapi.json": _get("This description.", public=True),
         "/health": _get("Whether the server takes queries.", public=True),
         "/metrics": _get("Numbers for monitoring, for owners and auditors."),
