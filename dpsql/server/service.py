@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.connection import Connection, connect
-from dpsql.errors import Error, OperationalError, PolicyError, ProgrammingError
+from dpsql.errors import Error, InternalError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
 from dpsql.policy import Policy, load
@@ -210,9 +210,8 @@ class Service:
                 code="no_users",
                 hint="dpsql users add NAME --role analyst",
             )
-        files = stamps(
-            self._places(policy)
-        )  # before they are opened: what changes meanwhile counts as changed
+        # Before they are opened: what changes meanwhile counts as changed.
+        files = stamps(self._places(policy))
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
@@ -309,11 +308,17 @@ class Service:
 
 async def reload(service: Service, log: Callable[..., None], by: str) -> None:
     """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload`."""
+    failed = ""
     try:
         await service.reload()
     except Error as error:
         log("reload refused", by=by, code=error.code, message=error.message)
         raise
+    except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        failed = type(error).__name__
+    if failed:
+        log("reload refused", by=by, code=InternalError.code, message=failed)
+        raise InternalError("the reload has failed", hint="the owner's log says by what")
     log("reload", by=by, policy=service.policy.digest(), data_version=service.policy.data_version)
 
 

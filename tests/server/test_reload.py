@@ -161,6 +161,22 @@ def test_new_data_under_a_policy_that_does_not_fit_is_not_answered(tmp_path: Pat
         assert counted(served, token)["receipt"]["entries"]
 
 
+def test_a_server_without_its_data_stops_as_any_other(tmp_path: Path, serve: Serve) -> None:
+    """And a failure that nobody foresaw says nothing of its words."""
+    with serve(tmp_path, policy=policy()) as served:
+        (tmp_path / "clinic.duckdb").write_bytes(b"this is no database")
+        assert reload(served, policy(data_version="2"))
+        served.service.users.add("olga", Role.owner, PASSWORD)
+
+        async def failing() -> None:
+            raise RuntimeError("of alice")
+
+        served.service.reload = failing  # type: ignore[method-assign]
+        told = served.ask("/v1/reload", method="POST", token=served.token("olga"))
+        assert (told.status, told.code) == (500, "internal")
+        assert "alice" not in f"{told.body!r}{served.logged}"
+
+
 def test_owners_reload_over_http(tmp_path: Path, serve: Serve) -> None:
     """From the policy's file; nobody else may, and what is wrong with it is said and logged."""
     path = tmp_path / "clinic.yaml"
