@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -70,6 +71,25 @@ Running = Annotated[
 ]
 
 
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
+    if match is None:
+        raise typer.BadParameter("a time is a number of s or ms, as 1s or 250ms")
+    return float(match[1]) / (1_000 if match[2] == "ms" else 1)
+
+
+AnswerGrid = Annotated[
+    float | None,
+    typer.Option(
+        "--answer-grid",
+        parser=_seconds,
+        metavar="TIME",
+        help="Answer at whole multiples of this time after a statement was asked, as 1s: how long it takes tells less.",
+        show_default=False,
+    ),
+]
+
+
 def serve(
     policy: PolicyArgument,
     *,
@@ -88,6 +108,7 @@ def serve(
     connections: MostConnections = 200,
     workers: Workers = 8,
     running: Running = 4,
+    answer_grid: AnswerGrid = None,
     check: Check = False,
 ) -> None:
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
@@ -131,7 +152,9 @@ def serve(
         ledger_key=ledger_key,
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
-        limits=Limits(workers=workers, running=running, connections=connections),
+        limits=Limits(
+            workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
+        ),
     )
     door_of = _http_door()
 

@@ -31,6 +31,7 @@ class Limits:
     """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all.
 
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
+    Statements are answered at whole multiples of `answer_grid` seconds after they were asked; 0 means at once.
     """
 
     workers: int = 8
@@ -42,6 +43,7 @@ class Limits:
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
     catalogue_seconds: float = 3.0
+    answer_grid: float = 0.0
 
 
 class Connections:

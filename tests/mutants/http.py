@@ -189,4 +189,12 @@ FAULTS = (
         "a statement runs on connections that a reload closes",
         "tests/server/test_reload.py::test_nothing_runs_in_a_pause",
     ),
+    Fault(
+        "answers-off-the-grid",
+        "dpsql.server.running:until_grid",
+        "-taken % grid",
+        "0.0",
+        "the time of an answer tells how long it took, where the owner asked for a grid",
+        "tests/server/test_turns.py::test_answers_and_refusals_wait_for_the_grid",
+    ),
 )
