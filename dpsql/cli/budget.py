@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import LedgerFile, LedgerKey
+from dpsql.cli.options import LedgerFile, LedgerKey, require_no_ledger
 from dpsql.errors import ProgrammingError
 from dpsql.remote.address import is_address
 
@@ -54,6 +54,7 @@ def budget(
         if len(named) > 1:
             print("\n" * bool(place) + each)
         if is_address(each):
+            require_no_ledger(ledger, ledger_key)
             _ask(each, entries)
         else:
             _show(Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key)

@@ -298,7 +298,7 @@ def asked_of(
             reserve=reserve,
             default=default,
         )
-    # Variables of the environment that name an owner's files are for databases.
+    require_no_ledger(ledger, ledger_key)
     ours: dict[str, object] = {
         "--policy": policy,
         "--analyst": analyst,
@@ -312,6 +312,21 @@ def asked_of(
                 f"{name} is the server's: its token says who asks", code="argument", hint=f"leave out {name}"
             )
     return dpsql.connect(source, epsilon=default, replay=not fresh)
+
+
+def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
+    """Raises ProgrammingError (`argument`) where a ledger or its key is named beside the address of a server.
+
+    Variables of the environment that name an owner's files are for databases, and change nothing beside an address.
+    """
+    for name, variable, given in (
+        ("--ledger", "DPSQL_LEDGER", ledger),
+        ("--ledger-key", "DPSQL_LEDGER_KEY_FILE", ledger_key),
+    ):
+        if given is not None and str(given) != os.environ.get(variable):
+            raise ProgrammingError(
+                f"{name} is the server's, which keeps the ledger", code="argument", hint=f"leave out {name}"
+            )
 
 
 def default_of(source: str, policy: Path | None) -> Fraction | None:

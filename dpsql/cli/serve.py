@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ import typer
 from dpsql.cli.options import AnchorFile, LedgerFile, LedgerKey
 from dpsql.cli.options import _epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
+from dpsql.errors import Error
 
 if TYPE_CHECKING:
     from dpsql.server.http.door import Door
@@ -68,6 +71,25 @@ Running = Annotated[
 ]
 
 
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
+    if match is None:
+        raise typer.BadParameter("a time is a number of s or ms, as 1s or 250ms")
+    return float(match[1]) / (1_000 if match[2] == "ms" else 1)
+
+
+AnswerGrid = Annotated[
+    float | None,
+    typer.Option(
+        "--answer-grid",
+        parser=_seconds,
+        metavar="TIME",
+        help="Answer at whole multiples of this time after a statement was asked, as 1s: how long it takes tells less.",
+        show_default=False,
+    ),
+]
+
+
 def serve(
     policy: PolicyArgument,
     *,
@@ -86,12 +108,13 @@ def serve(
     connections: MostConnections = 200,
     workers: Workers = 8,
     running: Running = 4,
+    answer_grid: AnswerGrid = None,
     check: Check = False,
 ) -> None:
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
 
     `dpsql users` says who they are, and makes passwords and tokens; a user's name is that of the analyst whose budget is
-    charged. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
+    charged. SIGHUP reads the policy, the data and the users again, and keeps all connections. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
     """
     import asyncio
 
@@ -113,7 +136,7 @@ def serve(
         return
 
     from dpsql.server.listener import Listener
-    from dpsql.server.service import Limits, Service, summary
+    from dpsql.server.service import Limits, Service, reload, summary
     from dpsql.server.serving import Lifecycle
     from dpsql.server.serving import serve as served
     from dpsql.server.sockets import is_local, log, tls_context
@@ -129,7 +152,9 @@ def serve(
         ledger_key=ledger_key,
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
-        limits=Limits(workers=workers, running=running, connections=connections),
+        limits=Limits(
+            workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
+        ),
     )
     door_of = _http_door()
 
@@ -147,7 +172,12 @@ def serve(
         if door_of is not None:
             door = door_of(service, tls=tls, log=log)
             doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
-        await served(doors, ready)
+
+        async def again() -> None:
+            with suppress(Error):  # which is in the log
+                await reload(service, log, "SIGHUP")
+
+        await served(doors, ready, again)
 
     try:
         asyncio.run(run())

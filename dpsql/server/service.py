@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpsql.connection import Connection, connect
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.errors import Error, InternalError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger.key import ledger_key as read_key
-from dpsql.policy import load
+from dpsql.ledger.open import MEMORY
+from dpsql.policy import Policy, load
 from dpsql.server.catalogue import Catalogue
-from dpsql.server.logins import FailedLogins
+from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
 
@@ -29,6 +31,7 @@ class Limits:
     """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all.
 
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
+    Statements are answered at whole multiples of `answer_grid` seconds after they were asked; 0 means at once.
     """
 
     workers: int = 8
@@ -40,6 +43,7 @@ class Limits:
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
     catalogue_seconds: float = 3.0
+    answer_grid: float = 0.0
 
 
 class Connections:
@@ -53,7 +57,11 @@ class Connections:
 
     @contextmanager
     def of(self, analyst: str) -> Iterator[Connection]:
-        """A connection for an analyst's statement."""
+        """A connection for an analyst's statement. Raises OperationalError (`reload`) where all have been closed."""
+        if self._closed:
+            raise OperationalError(
+                "the server has not opened its data again", code="reload", hint="its owner's log says why"
+            )
         connection = self._taken(analyst) or self._opened(analyst)
         try:
             yield connection
@@ -100,6 +108,10 @@ class Turns:
         self._own = dict[str, asyncio.Semaphore]()
         self._asking = dict[str, int]()
         self._running = 0
+        self._pauses = asyncio.Lock()
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
 
     def counts(self) -> tuple[int, int]:
         """How many statements run or wait, and how many of them run."""
@@ -119,21 +131,47 @@ class Turns:
         own = self._own.setdefault(analyst, asyncio.Semaphore(self._limits.running))
         try:
             async with own, self._all:
+                while not self._open.is_set():  # also where it is paused again in between
+                    await self._open.wait()
                 self._running += 1
+                self._idle.clear()
                 try:
                     yield
                 finally:
                     self._running -= 1
+                    if not self._running:
+                        self._idle.set()
         finally:
             self._asking[analyst] -= 1
             if not self._asking[analyst]:
                 del self._asking[analyst], self._own[analyst]
 
+    @asynccontextmanager
+    async def paused(self, seconds: float) -> AsyncIterator[None]:
+        """A time in which nothing runs, after what runs now has ended; who asks meanwhile waits.
+
+        Raises OperationalError (`reload`) where something still runs after `seconds`; then all go on.
+        """
+        async with self._pauses:
+            self._open.clear()
+            try:
+                try:
+                    await asyncio.wait_for(self._idle.wait(), seconds)
+                except TimeoutError:
+                    raise OperationalError(
+                        f"a statement still runs after {seconds:g} seconds; nothing has changed",
+                        code="reload",
+                        hint="try again later",
+                    ) from None
+                yield
+            finally:
+                self._open.set()
+
 
 class Service:
     """One policy over one database with one ledger, and the users that may ask.
 
-    `turns` and `failed_logins` belong to one event loop. `workers` are the threads that statements run in.
+    `turns`, `failed_logins` and `password_checks` belong to one event loop. `workers` are the threads that statements run in.
     """
 
     def __init__(
@@ -151,25 +189,103 @@ class Service:
         self.limits = limits or Limits()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
-        self._policy, self._database = load(policy), str(database)
-        names = [user.name for user in users.list() if user.role.asks]
+        self._source, self._database = policy, str(database)
+        self._anchor, self._given_key = anchor, ledger_key
+        self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
+        self.password_checks = PasswordChecks()
+        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
+        self._catalogue: Catalogue | None = None
+        self._making = threading.Lock()
+        self.reloads = 0
+        """How often the policy or the data has changed since the start."""
+        self._begin(load(policy))
+
+    def _begin(self, policy: Policy) -> None:
+        """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
+
+        Nothing of the service has changed where that fails.
+        """
+        names = [user.name for user in self.users.list() if user.role.asks]
         if not names:
             raise OperationalError(
                 "no user may ask: nobody could log in and query",
                 code="no_users",
                 hint="dpsql users add NAME --role analyst",
             )
-        self._ledger = SharedLedger(
-            ledger, policy=self._policy, analysts=names, ledger_key=ledger_key, anchor=anchor
+        # Before they are opened: what changes meanwhile counts as changed.
+        files = stamps(self._places(policy))
+        ledger = SharedLedger(
+            self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
-        self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
-        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
-        self.connections = Connections(self._open, self.limits.workers * 4)
-        # The policy is held against the database, and the ledger against both, before anybody is let in.
-        with self.connections.of(names[0]) as first:
-            self.policy, self._catalog = first.engine.policy, first.engine.catalog
-        self._catalogue: Catalogue | None = None
-        self._making = threading.Lock()
+        connections = Connections(
+            partial(_connected, self._database, policy, ledger), self.limits.workers * 4
+        )
+        try:
+            with connections.of(names[0]) as first:
+                found, catalog = first.engine.policy, first.engine.catalog
+        except BaseException:
+            connections.close()
+            ledger.close()
+            raise
+        self.policy, self._catalog, self._ledger = found, catalog, ledger
+        self.connections, self._files = connections, files
+
+    def _places(self, policy: Policy) -> list[str]:
+        """Where the data lies: the database, and the files that the policy names."""
+        beside = Path(self._source).parent if isinstance(self._source, (str, Path)) else Path()
+        return [self._database, *map(str, policy.sources(beside).values())]
+
+    async def reload(self, policy: Any = None) -> None:
+        """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
+
+        Sessions stay, and statements wait meanwhile: those that run end under the former policy, all others run under the
+        new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
+        the ledger, or where files have changed and `data_version` has not; also where a statement does not end in time.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._reloadable, policy)
+        async with self.turns.paused(self.limits.drain_seconds):
+            await loop.run_in_executor(None, self._reload, policy)
+
+    def _reloadable(self, policy: Any) -> Policy:
+        """The policy that is to come, which asks nothing that is known to be refused."""
+        found = load(self._source if policy is None else policy)
+        if self.ledger == MEMORY:
+            raise OperationalError(
+                "a ledger in memory ends with its connections, and its charges would be forgotten",
+                code="reload",
+            )
+        if stamps(self._places(found)) != self._files and found.data_version == self.policy.data_version:
+            raise PolicyError(
+                f"the data has changed, and data_version is {found.data_version!r} as before: old answers would be given for it",
+                code="data_version",
+                hint="state another data_version in the policy",
+            )
+        return found
+
+    def _reload(self, policy: Any) -> None:
+        found, former = self._reloadable(policy), self.policy
+        # The engine opens a file once in a process: all connections to the former one have to end first.
+        self.connections.close()
+        self._ledger.close()
+        try:
+            self._begin(found)
+        except Error:
+            self._begin_again(former)
+            raise
+        if policy is not None:
+            self._source = policy
+        self.reloads += 1
+        with self._making:
+            former_twin, self._catalogue = self._catalogue, None
+        if former_twin is not None:
+            former_twin.close()
+
+    def _begin_again(self, former: Policy) -> None:
+        """Goes on as before a failed reload. Where the files have changed, nobody is answered until a reload succeeds."""
+        if stamps(self._places(former)) == self._files:
+            with suppress(Error):
+                self._begin(former)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -178,18 +294,6 @@ class Service:
             if self._catalogue is None:
                 self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
             return self._catalogue
-
-    def _open(self, analyst: str) -> Connection:
-        try:
-            return connect(self._database, policy=self._policy, ledger=self._ledger, analyst=analyst)
-        except ProgrammingError as error:
-            if error.code != "shared_ledger":
-                raise
-        raise OperationalError(
-            f"the server was started before there was a user {analyst}",
-            code="restart",
-            hint="the owner starts it again: the ledger is opened with the budgets of all users",
-        )
 
     def find(self, name: str) -> tuple[User, Any] | None:
         """The user of a name with the verifier of the password, None where there is none."""
@@ -202,6 +306,49 @@ class Service:
         if self._catalogue is not None:
             self._catalogue.close()
         self._ledger.close()
+
+
+async def reload(service: Service, log: Callable[..., None], by: str) -> None:
+    """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload`."""
+    failed = ""
+    try:
+        await service.reload()
+    except Error as error:
+        log("reload refused", by=by, code=error.code, message=error.message)
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        failed = type(error).__name__
+    if failed:
+        log("reload refused", by=by, code=InternalError.code, message=failed)
+        raise InternalError("the reload has failed", hint="the owner's log says by what")
+    log("reload", by=by, policy=service.policy.digest(), data_version=service.policy.data_version)
+
+
+def _connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
+    try:
+        return connect(database, policy=policy, ledger=ledger, analyst=analyst)
+    except ProgrammingError as error:
+        if error.code != "shared_ledger":
+            raise
+    raise OperationalError(
+        f"the server was started before there was a user {analyst}",
+        code="restart",
+        hint="the owner sends it SIGHUP: the ledger is opened with the budgets of all users",
+    )
+
+
+def stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
+    """What tells whether the files at paths, in folders or of patterns are others than they were; nothing of what is no file."""
+    found = list[tuple[object, ...]]()
+    for place in places:
+        path = Path(place)
+        root = Path(path.anchor)
+        pattern = str(path.relative_to(root))
+        files = [path] if path.is_file() else path.rglob("*") if path.is_dir() else root.glob(pattern)
+        for file in sorted(files):
+            facts = file.stat()
+            found.append((str(file), facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    return tuple(found)
 
 
 def summary(service: Service) -> str:

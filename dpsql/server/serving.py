@@ -17,15 +17,33 @@ class Lifecycle:
     stop: Callable[[], Awaitable[None]]
 
 
-async def serve(doors: Sequence[Lifecycle], ready: Callable[[list[list[int]]], None]) -> None:
-    """Serves until the process gets SIGTERM or SIGINT; `ready` gets the ports of each door."""
+async def serve(
+    doors: Sequence[Lifecycle],
+    ready: Callable[[list[list[int]]], None],
+    reload: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serves until the process gets SIGTERM or SIGINT; `ready` gets the ports of each door, `reload` is for SIGHUP."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         # On Windows Ctrl-C raises KeyboardInterrupt instead.
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(name, ended.set)
+    tasks = set[asyncio.Task[None]]()
+    if reload is not None and hasattr(signal, "SIGHUP"):
+        wanted = reload
+
+        def reloading() -> None:
+            task = asyncio.ensure_future(_done(wanted()))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reloading)
     try:
         ready([await door.start() for door in doors])
         await ended.wait()
     finally:
-        await asyncio.gather(*(door.stop() for door in doors))
+        await asyncio.gather(*tasks, *(door.stop() for door in doors))
+
+
+async def _done(work: Awaitable[None]) -> None:
+    await work

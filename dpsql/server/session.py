@@ -167,7 +167,7 @@ class Session:
         query, places = named_parameters(text)
         if (
             task.columns is not None
-            and task.values
+            and (task.values or self._service.reloads)
             and self._columns(connection, text, task.values) != task.columns
         ):
             raise Failed(

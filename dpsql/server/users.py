@@ -70,6 +70,11 @@ class Role(StrEnum):
         return self is not Role.auditor
 
     @property
+    def owns(self) -> bool:
+        """Whether the server may be asked to read its policy and its data again."""
+        return self is Role.owner
+
+    @property
     def oversees(self) -> bool:
         """Whether the budgets of all analysts are shown."""
         return self is not Role.analyst

@@ -359,3 +359,19 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
     assert (visits.columns["cost"].bounds, visits.columns["ward"].values) == ((0, 500), ("a", "b"))
     assert run("check", database.with_suffix(".yaml"), database).code == 0
     assert "error[file_exists]" in run("init", database, "-i").err
+
+
+@pytest.mark.parametrize("command", [["query", "SELECT 1"], ["explain", "SELECT 1"], ["shell"], ["budget"]])
+@pytest.mark.parametrize("option", ["--ledger", "--ledger-key"])
+def test_a_ledger_beside_a_server_s_address_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], option: str
+) -> None:
+    """Nobody is asked; what the environment names is for databases, and only then is the server looked for."""
+    name, *rest = command
+    # Port 9 of this machine answers nobody.
+    arguments = [name, "http://localhost:9", *rest, *(["-e", "1"] if rest else [])]
+    monkeypatch.setenv("DPSQL_TOKEN", "dpsql_" + "0" * 16 + "_" + "f" * 64)
+    refused = run(*arguments, option, "other.ledger")
+    assert (refused.code, f"{option} is the server's" in refused.err) == (1, True)
+    monkeypatch.setenv("DPSQL_LEDGER" if option == "--ledger" else "DPSQL_LEDGER_KEY_FILE", "other.ledger")
+    assert "is the server's" not in run(*arguments).err

@@ -90,7 +90,7 @@ def test_without_what_http_needs_the_other_door_is_open_alone(
     assert said["HTTP"].endswith("pip install 'dpsql[server]'")
     assert "HTTP port" not in said
 
-    async def served(doors: Sequence[Any], ready: Callable[[list[list[int]]], None]) -> None:
+    async def served(doors: Sequence[Any], ready: Callable[[list[list[int]]], None], _: Any) -> None:
         ready([await door.start() for door in doors])
         for door in doors:
             await door.stop()

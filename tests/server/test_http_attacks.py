@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import json
@@ -27,9 +28,11 @@ from dpsql.server.http.answers import MOST_ANSWERS, MOST_CONFIDENCES
 from dpsql.server.http.door import Door
 from dpsql.server.http.requests import MOST_BYTES, parsed, price_request, query_request
 from dpsql.server.http.statuses import status
+from dpsql.server.logins import PasswordChecks
+from dpsql.server.protocol.scram import Verifier
 from dpsql.server.service import Limits
 
-from .conftest import PASSWORD, Serve, Served
+from .conftest import PASSWORD, Serve, Served, Told
 from .test_attacks import PURE, Stuck, asking, certificate, charges, from_address, read_all
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -135,6 +138,43 @@ def test_guessing_is_slowed_by_what_is_guessed(
     assert refused
     assert token not in str(shared.logged)
     assert token.rpartition("_")[2] not in str(shared.logged)
+
+
+def test_passwords_of_many_names_keep_no_processor_busy(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sixty names twenty are looked at; then a right one is refused, too, until time has passed. Tokens are not concerned."""
+    checked = list[str]()
+    proves = Verifier.proves
+    monkeypatch.setattr(
+        Verifier, "proves", lambda self, text: bool(checked.append(text) or proves(self, text))
+    )
+    monkeypatch.setattr(served.service.failed_logins, "delay", lambda _: 0.0)
+    now = [0.0]
+    served.service.password_checks = PasswordChecks(clock=lambda: now[0])
+
+    def told(name: str, password: str) -> Told:
+        proof = base64.b64encode(f"{name}:{password}".encode()).decode()
+        return served.ask("/v1/budget", headers={"Authorization": f"Basic {proof}"})
+
+    assert [told("ana", PASSWORD).status for _ in range(3)] == [200] * 3  # a right one does not count
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: told(f"user {number}", "x").status, range(40)))
+    assert (answers.count(401), answers.count(503), len(checked)) == (20, 20, 23)
+    assert told("ana", PASSWORD).code == "busy"
+    assert len(checked) == 23
+    assert served.ask("/v1/budget", token=served.token()).status == 200
+    now[0] += 15.0
+    assert told("ana", PASSWORD).status == 200
+
+
+def test_all_networks_together_have_a_limit_of_checks() -> None:
+    """And what is forgotten of the oldest networks opens nothing beyond it."""
+    now = [0.0]
+    checks = PasswordChecks(clock=lambda: now[0])
+    assert sum(checks.take(f"192.0.{number}.1") for number in range(200)) == 60
+    now[0] += 7.0
+    assert sum(checks.take(f"198.51.{number % 250}.{number // 250}") for number in range(20_000)) == 7
 
 
 def test_both_doors_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from dpsql.errors import OperationalError
+from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Limits, Turns
 from dpsql.server.sqlstates import failure
+from dpsql.server.users import Role, User
 
 
 def test_one_statement_too_many_is_refused_and_others_are_not() -> None:
@@ -34,3 +38,43 @@ def test_one_statement_too_many_is_refused_and_others_are_not() -> None:
     error = asyncio.run(asyncio.wait_for(crowd(), 20))  # else a statement too many waits without end
     assert error.code == "too_many_statements"
     assert failure(error, "").sqlstate == "53400"
+
+
+class _Asked:
+    """As much of a service as a statement's turn needs."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.turns, self.workers = limits, Turns(limits), None
+
+
+def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are due at the same points of time; a statement that is cancelled before its turn is not waited for."""
+    slept = list[float]()
+    asleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await asleep(0)
+
+    def refused() -> None:
+        raise OperationalError("no", code="no")
+
+    async def work() -> None:
+        service: Any = _Asked(Limits(workers=1, answer_grid=1_000.0))
+        user = User("ana", Role.analyst, datetime.now(UTC))
+        running = Running(service, user)
+        assert await running.run(lambda: 3) == 3
+        with pytest.raises(OperationalError, match="no"):
+            await running.run(refused)
+        assert len(slept) == 2
+        assert all(0 < seconds <= 1_000 for seconds in slept)
+        async with service.turns.turn("bob"):
+            waits = asyncio.ensure_future(running.run(lambda: 4))
+            await asleep(0.01)
+            running.cancel()
+            with pytest.raises(NotBegun):
+                await waits
+        assert len(slept) == 2
+
+    monkeypatch.setattr("dpsql.server.running.asyncio.sleep", noted)
+    asyncio.run(work())

@@ -24,7 +24,7 @@ from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.request.loss import amount
 from dpsql.request.query import QueryOptions
-from dpsql.server.http import openapi
+from dpsql.server.http import openapi, page
 from dpsql.server.http.access import Access
 from dpsql.server.http.answers import Answers
 from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
@@ -36,10 +36,12 @@ from dpsql.server.http.requests import (
     query_request,
 )
 from dpsql.server.http.statuses import status
+from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
-from dpsql.server.service import Service
+from dpsql.server.service import Service, reload
 from dpsql.server.sockets import Log
 from dpsql.server.users import User
+from dpsql.shell.completion import KEYWORDS, functions
 from dpsql.shell.costs import charged
 from dpsql.sql.read.parse import stated
 from dpsql.wire import answers as wire
@@ -83,6 +85,14 @@ class Api:
             _Route("/v1/receipts/{entry}", "GET", Api._receipt),
             _Route("/v1/answers/{answer}/intervals", "GET", Api._intervals),
             _Route("/v1/catalogue", "GET", Api._catalogue),
+            _Route("/v1/words", "GET", Api._words),
+            _Route("/v1/session", "POST", Api._begin),
+            _Route("/v1/session", "GET", Api._session),
+            _Route("/v1/session", "DELETE", Api._end),
+            _Route("/v1/entries", "GET", Api._entries),
+            _Route("/v1/users", "GET", Api._users),
+            _Route("/v1/policy", "GET", Api._policy),
+            _Route("/v1/reload", "POST", Api._reload),
             _Route("/metrics", "GET", Api._metrics),
         ]
         self.app = Starlette(
@@ -90,6 +100,8 @@ class Api:
                 *(Route(each.path, self._answering(each), methods=[each.method]) for each in routes),
                 Route("/health", self._health, methods=["GET"]),
                 Route("/v1/openapi.json", self._openapi, methods=["GET"]),
+                Route("/", self._file, methods=["GET"]),
+                Route("/page/{name}", self._file, methods=["GET"]),
             ],
             exception_handlers={HTTPException: self._unknown},
         )
@@ -114,7 +126,11 @@ class Api:
         facts: dict[str, Any] = {}
         try:
             self._require_serving()
-            user = await self.access.user(request.headers.getlist("authorization"), peer)
+            proof = request.headers.getlist("authorization")
+            if route.handler is Api._begin:
+                user, request.state.session = await self.access.begin(proof, peer)
+            else:
+                user = await self.access.user(proof, peer)
             facts["user"] = user.name
             response = await route.handler(self, request, user)
         except Error as error:
@@ -289,16 +305,89 @@ class Api:
 
         return _json(await self._run(request, running, lambda: running.with_connection(states)))
 
-    async def _history(self, request: Request, user: User) -> Response:
-        number = request.query_params.get("limit", "100")
-        digits = number.isascii() and number.isdigit() and len(number) < 9
-        if not digits or not 1 <= int(number) <= MOST_HISTORY:
-            raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
-        analyst = self.service.policy.analyst(user.name)
+    # Sessions of the web page.
+
+    async def _begin(self, request: Request, user: User) -> Response:
+        return _json({"session": request.state.session, "seconds": LONGEST, **self._who(user)})
+
+    async def _session(self, _: Request, user: User) -> Response:
+        return _json(self._who(user))
+
+    async def _end(self, request: Request, user: User) -> Response:
+        self.access.end(request.headers.getlist("authorization"))
+        return _json(self._who(user))
+
+    def _who(self, user: User) -> dict[str, Any]:
+        default = self.service.epsilon
+        if default is None and self.service.policy.default_epsilon is not None:
+            default = str(self.service.policy.default_epsilon)
+        return {
+            "user": user.name,
+            "role": user.role.value,
+            "asks": user.role.asks,
+            "oversees": user.role.oversees,
+            "default_epsilon": default,
+        }
+
+    # What owners and auditors see.
+
+    async def _entries(self, request: Request, user: User) -> Response:
+        _require_overseeing(user)
+        most = _limit(request)
 
         def entries() -> Any:
             with closing(self._reader()) as history:
-                found = history.last(int(number), analyst=analyst, kind="charge")
+                found = history.last(most)
+            return {"entries": [_full_entry(each) for each in reversed(found)]}
+
+        return _json(await self._run(request, Running(self.service, user), entries))
+
+    async def _users(self, request: Request, user: User) -> Response:
+        _require_overseeing(user)
+
+        def listed() -> Any:
+            store = self.service.users
+            return {
+                "users": [
+                    {"name": each.name, "role": each.role.value, "created": each.created.isoformat()}
+                    for each in store.list()
+                ],
+                "tokens": [
+                    {
+                        "id": each.id,
+                        "user": each.user,
+                        "name": each.label,
+                        "created": each.created.isoformat(),
+                        "expires": each.expires.isoformat(),
+                    }
+                    for each in store.tokens()
+                ],
+            }
+
+        return _json(await self._run(request, Running(self.service, user), listed))
+
+    async def _policy(self, _: Request, user: User) -> Response:
+        _require_overseeing(user)
+        policy = self.service.policy
+        return _json(
+            {
+                "digest": policy.digest(),
+                "policy": policy.model_dump(mode="json", exclude_defaults=True),
+            }
+        )
+
+    async def _reload(self, request: Request, user: User) -> Response:
+        if not user.role.owns:
+            raise _forbidden(f"{user.name} is {user.role.value}; this is for owners")
+        await reload(self.service, self._log, user.name)
+        return await self._policy(request, user)
+
+    async def _history(self, request: Request, user: User) -> Response:
+        most, analyst = _limit(request), self.service.policy.analyst(user.name)
+
+        def entries() -> Any:
+            with closing(self._reader()) as history:
+                found = history.last(most, analyst=analyst, kind="charge")
             return {"history": [_entry(each) for each in reversed(found)]}
 
         return _json(await self._run(request, Running(self.service, user), entries))
@@ -344,9 +433,12 @@ class Api:
 
         return _json(await self._run(request, running, lambda: running.with_connection(described)))
 
+    async def _words(self, _: Request, __: User) -> Response:
+        """What an editor completes and highlights, beside the names of the catalogue."""
+        return _json({"keywords": list(KEYWORDS), "functions": list(functions())})
+
     async def _metrics(self, _: Request, user: User) -> Response:
-        if not user.role.oversees:
-            raise _forbidden("metrics are for owners and auditors")
+        _require_overseeing(user)
         asking, running = self.service.turns.counts()
         gauges = {
             "dpsql_statements_running": ("Statements that run, of both doors.", float(running)),
@@ -366,6 +458,13 @@ class Api:
 
     async def _openapi(self, _: Request) -> Response:
         return _json(openapi.DOCUMENT)
+
+    async def _file(self, request: Request) -> Response:
+        """A file of the web page, which is the same for everybody."""
+        found = page.FILES.get(str(request.path_params.get("name", "index.html")))
+        if found is None:
+            return await self._unknown(request, HTTPException(404))
+        return Response(found.content, headers=page.HEADERS, media_type=found.type)
 
     async def _body(self, request: Request) -> Any:
         return await body_of(request, self.service.limits.login_seconds)
@@ -406,6 +505,19 @@ def _require_asking(user: User) -> None:
         raise _forbidden(f"{user.name} is {user.role.value}, who asks nothing")
 
 
+def _require_overseeing(user: User) -> None:
+    if not user.role.oversees:
+        raise _forbidden(f"{user.name} is {user.role.value}; this is for owners and auditors")
+
+
+def _limit(request: Request) -> int:
+    number = request.query_params.get("limit", "100")
+    digits = number.isascii() and number.isdigit() and len(number) < 9
+    if not digits or not 1 <= int(number) <= MOST_HISTORY:
+        raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
+    return int(number)
+
+
 def _forbidden(message: str) -> ProgrammingError:
     return ProgrammingError(message, code="forbidden")
 
@@ -420,6 +532,7 @@ def _number(text: str) -> float | None:
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
+        "charge": entry.charge,
         "at": entry.at.isoformat(),
         "table": entry.table,
         "account": entry.account_analyst or None,
@@ -427,6 +540,16 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "loss": str(entry.spend.loss_fraction),
         "delta": str(entry.spend.delta_fraction),
         "box": entry.box,
+    }
+
+
+def _full_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        **_entry(entry),
+        "kind": entry.kind,
+        "analyst": entry.analyst,
+        "spent": str(entry.spent.loss_fraction),
+        "reason": entry.details.get("reason"),
     }
 
 

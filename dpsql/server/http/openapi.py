@@ -159,6 +159,27 @@ DOCUMENT: dict[str, Any] = {
             ("confidence", "query"),
         ),
         "/v1/catalogue": _get("Tables, columns, bounds and public values, from the policy."),
+        "/v1/words": _get("Keywords and functions, for editors."),
+        "/v1/session": {
+            **_get("Who asks."),
+            "post": {
+                "summary": "A session for a name and password, in place of a token; it ends after hours.",
+                "security": [{"password": []}],
+                "responses": _responses({"type": "object"}),
+            },
+            "delete": {"summary": "Ends the session.", "responses": _responses({"type": "object"})},
+        },
+        "/v1/entries": _get(
+            "The ledger's entries, the newest first, for owners and auditors.", ("limit", "query")
+        ),
+        "/v1/users": _get("Users and tokens, without secrets, for owners and auditors."),
+        "/v1/policy": _get("The policy that the server answers by, for owners and auditors."),
+        "/v1/reload": {
+            "post": {
+                "summary": "Reads the policy, the data and the users again, for owners.",
+                "responses": _responses({"type": "object"}),
+            }
+        },
         "/v1/openapi.json": _get("This description.", public=True),
         "/health": _get("Whether the server takes queries.", public=True),
         "/metrics": _get("Numbers for monitoring, for owners and auditors."),

@@ -19,6 +19,8 @@ _BY_CODE = {
     "not_begun": 504,
     "table_locked": 423,
     "stopping": 503,
+    "reload": 503,
+    "data_version": 409,
     "busy": 503,
 }
 _BY_CLASS: tuple[tuple[type[Error], int], ...] = (
