@@ -22,9 +22,11 @@ ROOT = Path(dpsql.mechanisms.__file__).parents[1]
 ENTROPY = "mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
+    "cli/data_versions.py",
     "cli/users.py",
     "server/users.py",
     "server/http/answers.py",
+    "server/http/web_sessions.py",
     "server/listener.py",
     "server/protocol/scram.py",
     "server/tokens.py",

@@ -111,8 +111,8 @@ FAULTS = (
     Fault(
         "the-least-choice-is-expected",
         "dpsql.planning.clamping:_expected_place",
-        "if not clamp.evidence:",
-        "if True:",
+        "not clamp.evidence",
+        "True",
         "plans with clamps are chosen as if the choice cost nothing but its loss",
         "tests/planning/test_clamping.py::test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights",
     ),
