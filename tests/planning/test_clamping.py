@@ -311,6 +311,8 @@ def test_a_row_that_is_a_unit_has_no_clamp() -> None:
 def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
     """Scales, intervals and receipt are those of the points that were chosen, far below what was derived."""
     with study(accountant=accountant) as connection:
+        # By chance one choice of a hundred is less far below.
+        object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
         before = connection.engine.prepare(Query(sql, epsilon=Fraction(1))).plan
         result = connection.query(sql, epsilon=1)
         exact = connection.query(sql, epsilon=10**15)
