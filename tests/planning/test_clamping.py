@@ -202,7 +202,7 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
 @pytest.mark.parametrize(
     ("sql", "groups"),
     [
-        ("SELECT k, SUM(z) FROM t GROUP BY k", 2),
+        ("SELECT w, SUM(z) FROM t GROUP BY w", 9),
         ("SELECT k, COUNT(*), AVG(y) FROM t WHERE y > 3 GROUP BY k", 2),
         ("SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 9),
     ],
@@ -245,17 +245,18 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         ({"rows": 5}, "SELECT SUM(y) FROM t", 1),
         ({"rows": 4}, "SELECT SUM(y) FROM t", 0),
         ({"rows": 1}, "SELECT SUM(y), COUNT(*) FROM t", 0),
-        ({"rows": 8}, "SELECT COUNT(*) FROM t", 0),
-        ({"rows": 8}, "SELECT COUNT(*) FROM (SELECT u, y FROM t)", 0),
+        ({"rows": 7}, "SELECT COUNT(*) FROM t", 0),
+        ({"rows": 7}, "SELECT COUNT(*) FROM (SELECT u, y FROM t)", 0),
+        ({"rows": 8}, "SELECT COUNT(*) FROM t", 1),
         ({"rows": 8}, "SELECT COUNT(*) FROM t WHERE y > 3", 1),
-        ({"rows": 8}, "SELECT COUNT(y) FROM t", 0),
-        ({"rows": 8}, "SELECT k, COUNT(*) FROM t GROUP BY k", 0),
+        ({"rows": 7}, "SELECT COUNT(y) FROM t", 0),
+        ({"rows": 7}, "SELECT k, COUNT(*) FROM t GROUP BY k", 0),
         ({"rows": 8}, "SELECT k, COUNT(*) FROM t WHERE y > 3 GROUP BY k", 1),
         ({"rows": 8}, "SELECT COUNT(*) FROM t JOIN (SELECT DISTINCT u, y FROM t) AS d ON t.u = d.u", 1),
         ({"rows": 4}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 0),
         ({"rows": 7}, "SELECT COUNT(*), AVG(w) FROM t WHERE y > 3", 0),
         ({"rows": 7}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 1),
-        ({"rows": 8}, "SELECT AVG(y) FROM t", 1),
+        ({"rows": 7}, "SELECT AVG(y) FROM t", 1),
         ({"rows": 8}, "SELECT AVG(w) FROM t WHERE y > 3", 1),
         ({"rows": 8}, "SELECT AVG(y) FROM t WHERE y > 3", 2),
         ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 3),
@@ -305,16 +306,14 @@ def test_a_row_that_is_a_unit_has_no_clamp() -> None:
 
 
 @every_accountant
-@pytest.mark.parametrize(
-    "sql", ["SELECT SUM(y) FROM t", "SELECT k, SUM(z), COUNT(*) FROM t WHERE y >= 0 GROUP BY k"]
-)
+@pytest.mark.parametrize("sql", ["SELECT SUM(y) FROM t", "SELECT w, SUM(z) FROM t GROUP BY w"])
 def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
     """Scales, intervals and receipt are those of the points that were chosen, far below what was derived."""
     with study(accountant=accountant) as connection:
         # By chance one choice of a hundred is less far below.
         object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
-        before = connection.engine.prepare(Query(sql, epsilon=Fraction(1))).plan
-        result = connection.query(sql, epsilon=1)
+        before = connection.engine.prepare(Query(sql, epsilon=Fraction(16))).plan
+        result = connection.query(sql, epsilon=16)
         exact = connection.query(sql, epsilon=10**15)
     *_, measured = before.vectors[:1]
     told = result.receipt.mechanisms[0]["clamp"]
@@ -429,7 +428,7 @@ def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) ->
     """Of a total above it, of its negative below; of a sum of releases as of its parts; the same in SQL."""
     sql = "SELECT SUM(y), -SUM(y), SUM(y) + COUNT(DISTINCT u), DP_INTERVAL_HIGH(SUM(y)) FROM t"
     with study(accountant=accountant) as connection:
-        answer = connection.query(sql, epsilon=1)
+        answer = connection.query(sql, epsilon=4)
     value, negative, several, end = map(float, answer.rows[0])
     one, mirrored, simulated, _ = answer.intervals()[0]
     assert one
