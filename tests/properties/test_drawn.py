@@ -25,7 +25,7 @@ from speeds import examples
 from worlds import close_all, connected
 
 BENCH = Bench()
-MODEST = settings(max_examples=examples(60, least=6), derandomize=True, database=None)
+MODEST = settings(max_examples=examples(examples(60), least=3), derandomize=True, database=None)
 """The same examples in each run."""
 
 
