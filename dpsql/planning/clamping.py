@@ -38,8 +38,9 @@ _EXPECTED_STATED = 2
 EXPECTED_VALUE = 8
 """One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
 mean of the factors by which bounds exceed the values, from 1 to 64."""
-LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
-"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows for sums, and on groups for counts of units."""
+LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
+"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
+groups for counts of units. With larger ones, the planner compares the expected errors."""
 _LEAST_WEIGHT = 2**10
 """The prior weight of the greatest point: with it, those of the points below it are as different as they should be."""
 BEYOND_CONFIDENCE = 0.95
@@ -492,7 +493,7 @@ def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[i
     """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
     if not as_declared(analysis.release, rows):
         return EXPECTED_PART, True
-    if learning.rule.stated:
+    if learning.rule.stated and rows >= LEAST_STATED:
         return _EXPECTED_STATED, True
     return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
 
