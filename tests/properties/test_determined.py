@@ -173,7 +173,7 @@ REFUSED = {
         WARES,
         "SELECT item, ANY_VALUE(name) FROM sales LEFT JOIN items ON item = id AND shop = 1 GROUP BY item",
     ),
-    "the value is private": (WARES, f"SELECT item, ANY_VALUE(sold) {ON} GROUP BY item"),
+    "the value is private": (WARES, f"SELECT item, ANY_VALUE(shop) {ON} GROUP BY item"),
 }
 
 
