@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ from dpsql.shell.view import printable
 
 if TYPE_CHECKING:
     from dpsql.backends.catalog import Schema
-    from dpsql.policy import Bound, Policy
+    from dpsql.policy import Policy
     from dpsql.result import Result
     from dpsql.suggest.questions import Proposal, Question
 
@@ -140,7 +140,9 @@ def suggest(
                 hint="--column NAME proposes narrower ones, within those that are declared",
             )
         wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
-        with_keys(text, table, _ranges(wide, table, asked))  # whether the text can be edited, before a charge
+        with_keys(
+            text, table, _samples(wide, table, asked)
+        )  # whether the text can be edited, before a charge
         share = Fraction(loss) / len(asked)
         asking = Connection(
             Engine(wide, engine.backend, engine.ledger, engine.analyst, engine.entropy), share
@@ -158,10 +160,10 @@ def suggest(
     found = [(each, result, proposal(each, wide, table, result)) for each, result in answers]
     given = [each for _, _, each in found if each is not None]
     columns = {each.column: {each.key: each.found} for each in given}
-    proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
     _write(
         receipts, json.dumps([json.loads(result.receipt.to_json()) for _, result in answers], indent=2) + "\n"
     )
+    proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
     for each, _, what in found:
         if what is None:
             print(f"nothing is proposed for {table}.{each.column}: {_why_not(each)}")
@@ -174,11 +176,16 @@ def suggest(
     print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
 
 
-def _ranges(wide: Policy, table: str, asked: Sequence[Question]) -> dict[str, dict[str, tuple[Bound, Bound]]]:
-    """The bounds that columns are asked under."""
+def _samples(wide: Policy, table: str, asked: Sequence[Question]) -> dict[str, dict[str, Sequence[Any]]]:
+    """For each column the bounds that it is asked under, or a value that its type has: what an answer may propose."""
+    from dpsql.suggest.questions import SAMPLES
+
     declared = wide.table(table)
-    bounds = {} if declared is None else {each.column: declared.columns[each.column].bounds for each in asked}
-    return {name: {"bounds": ends} for name, ends in bounds.items() if ends is not None}
+    specs = {} if declared is None else {each: declared.columns[each.column] for each in asked}
+    return {
+        each.column: {each.key: SAMPLES[spec.type] if each.key == "values" else spec.bounds or ()}
+        for each, spec in specs.items()
+    }
 
 
 def _remarks(

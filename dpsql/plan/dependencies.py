@@ -60,14 +60,12 @@ class _Search:
     def of(self, part: object, *, below: bool) -> _Search:
         """Adds the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
         self.searched.add((id(part), below))
-        released = isinstance(part, Release)
-        answered = not released and (isinstance(part, Scalar) or (below and isinstance(part, PublicSubquery)))
-        inside = released or (below and not isinstance(part, (Scalar, PublicSubquery)))
+        inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
         for child in _children(part):
             if (id(child), inside) not in self.searched:
                 self.of(child, below=inside)
-        if released or answered:
-            self.found.setdefault(part)  # type: ignore[call-overload]  # a step, as was just asked
+        if isinstance(part, (Release, Scalar)) or (below and isinstance(part, PublicSubquery)):
+            self.found[part] = None
         return self
 
 

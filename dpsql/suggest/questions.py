@@ -29,6 +29,15 @@ _WHOLE: Final = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
 _WIDEST_DECIMAL: Final = 9
 """Digits before the point of a DECIMAL whose range still has lattice steps of about one."""
 
+SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "varchar": ("a",),
+    "integer": (0,),
+    "double": (0,),
+    "date": (date(2000, 1, 1),),
+    "timestamp": (datetime(2000, 1, 1),),  # noqa: DTZ001  (a policy's moments have no zone)
+}
+"""A list of values for each type that may have one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -59,8 +68,8 @@ def questions(
     """The policy to ask under, and a query for each column without bounds and values, or for those that are `wanted`.
 
     `engine_types` are the database's types of the table's columns, `listed` are the columns whose values are proposed, where
-    bounds would be. Raises ProgrammingError for a column that is not declared (`column`), and for one that has no public
-    range (`no_public_range`).
+    bounds would be. Raises ProgrammingError for a column that is not declared or has the other of both already (`column`), and
+    for one that has no public range (`no_public_range`).
     """
     declared = _private(policy, table)
     listed = [_declared(declared, table, name) for name in listed]
@@ -82,6 +91,7 @@ def questions(
                     hint="leave it out",
                 )
         elif spec.type == "varchar" or name in listed:
+            _require_without(table, name, "bounds", spec.bounds)
             columns[name] = spec.model_copy(update={"values": None})
             found.append(
                 Question(
@@ -91,6 +101,7 @@ def questions(
                 )
             )
         else:
+            _require_without(table, name, "values", spec.values)
             bounds = spec.bounds or _range(spec, types.get(fold(name), ""))
             if bounds is None:
                 raise ProgrammingError(
@@ -168,6 +179,16 @@ def _declared(table: Table, name: str, column: str) -> str:
     raise ProgrammingError(
         f"{name} declares no column {column}", code="column", hint=f"it has {', '.join(table.columns)}"
     )
+
+
+def _require_without(table: str, column: str, key: str, declared: object) -> None:
+    """Raises ProgrammingError where a column has that key already: it may have bounds or values, not both."""
+    if declared is not None:
+        raise ProgrammingError(
+            f"{table}.{column} has {key}, and a column has bounds or values, not both",
+            code="column",
+            hint=f"take its {key} out of the policy first, or leave it out here",
+        )
 
 
 def _is_open(spec: Column) -> bool:

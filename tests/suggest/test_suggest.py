@@ -14,7 +14,7 @@ import pytest
 import dpsql
 from dpsql.cli import main
 from dpsql.policy import load
-from dpsql.suggest.questions import outward, questions
+from dpsql.suggest.questions import SAMPLES, outward, questions
 from dpsql.suggest.text import with_keys
 
 POLICY = """\
@@ -133,6 +133,30 @@ def test_a_range_is_public_or_there_is_none(kind: str, engine: str, limits: tupl
         assert wide.tables["t"].columns["x"].bounds == limits
         assert [each.key for each in asked] == ["bounds"]
         load(wide)
+
+
+@pytest.mark.parametrize(
+    ("column", "declared", "option"),
+    [("age", "bounds: [0, 120]", "--values"), ("age", "values: [1, 2]", "--column")],
+)
+def test_what_has_the_other_of_both_is_refused_before_a_charge(
+    clinic: Path, capsys: pytest.CaptureFixture[str], column: str, declared: str, option: str
+) -> None:
+    """A column has bounds or values: with both the policy would be none, after the answer was charged."""
+    rules = POLICY.replace("        type: integer\n", f"        type: integer\n        {declared}\n")
+    clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
+    assert run("suggest", "visits", clinic, "-e", "2", option, column) == 1
+    assert f"visits.{column} has {declared.partition(':')[0]}" in capsys.readouterr().err
+    with dpsql.connect(clinic, policy=clinic.with_suffix(".yaml")) as con:
+        assert con.budget()["visits"].queries == 0
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_sample_of_each_type_makes_a_policy(kind: str) -> None:
+    """So that whether a text can be edited is known before an answer is charged, whatever it proposes."""
+    text = POLICY.replace("plan: {type: varchar}", f"plan: {{type: {kind}}}")
+    edited = load(with_keys(text, "visits", {"plan": {"values": SAMPLES[kind]}}))
+    assert tuple(edited.tables["visits"].columns["plan"].values or ()) == SAMPLES[kind]
 
 
 def test_ids_are_not_asked_for_by_themselves() -> None:
