@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, isqrt, log
 from typing import ClassVar
 
@@ -134,8 +135,9 @@ class Clamp:
     @property
     def weights(self) -> tuple[int, ...]:
         """The prior weight of each point, above zero: its inverse to a power, in whole numbers."""
-        scale = _LEAST_WEIGHT * self.most**self.power
-        return tuple(scale // point**self.power for point in self.grid)
+        power = self.power
+        scale = _LEAST_WEIGHT * self.most**power
+        return tuple(scale // point**power for point in self.grid)
 
     @property
     def power(self) -> int:
@@ -149,20 +151,21 @@ class Clamp:
     def most_beyond(self) -> int:
         """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
 
-        Claim: for a rate r, weights w and t tolerated units, at most t + m + ln(w/w' * n/β)/r units contribute more than
-        the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
-        weight of the greatest point. It costs no privacy loss.
-        Why: if N units contribute more than a point, its penalty is above that of the greatest by at least N - t - m. So
-        it is chosen with a probability of at most w/w' * exp(-r(N - t - m)), which is β/n where N is as above.
+        Claim: for a rate r, weights w and t tolerated units, at most t + ln(w/w' * n/β)/r units contribute more than
+        the selected of n points but with probability β, where w' is the weight of the greatest point. It costs no privacy
+        loss.
+        Why: if N units contribute more than a point, its penalty is above that of the greatest by at least N - t. So it is
+        chosen with a probability of at most w/w' * exp(-r(N - t)), which is β/n where N is as above. No unit contributes
+        more than the greatest.
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
         weights = self.weights
-        places = self.chosen or (self.expected,)
+        places = [place for place in self.chosen or (self.expected,) if place < len(self.grid) - 1]
+        if not places:
+            return 0
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
-        asked = self._asked()
-        most = max(asked[place] for place in places)
-        return self.tolerated + most + ceil(Fraction(rest) / self.mechanism.rate)
+        return self.tolerated + ceil(Fraction(rest) / self.mechanism.rate)
 
     def overlooked(self, confidence: float) -> tuple[float, ...]:
         """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
@@ -212,33 +215,31 @@ class Clamp:
     def penalties(self, above: Sequence[int]) -> list[int]:
         """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
-        More than the `tolerated` number above a point count against it. A point is favoured by what it lacks in units
-        that contribute something, but no more than the point: by up to `evidence` at the greatest point, and in proportion
-        below. So a clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
+        More than the `tolerated` number above a point count against it. The greatest point is favoured by the number that
+        is lacking, of units which contribute something, for a clear choice. So a clamp is lowered by evidence only: if few
+        units contribute, the greatest point is chosen.
 
         Claim: one more unit raises each penalty by one or not at all, and lowers none.
         Why: if it contributes something, it is above a point or not, so one of the two numbers grows by one, and the
         penalty grows with each by at most as much.
         """
         some, *beyond = above
-        tolerated, asked = self.tolerated, self._asked()
-        return [
-            max(0, more - tolerated) - max(0, asked[place] - (some - more))
-            for place, more in enumerate(beyond)
-        ]
+        found = [max(0, more - self.tolerated) for more in beyond]
+        found[-1] -= max(0, self._needed - (some - beyond[-1]))
+        return found
 
-    def _asked(self) -> list[int]:
-        """The number of units up to each point without which it is favoured.
+    @property
+    def _needed(self) -> int:
+        """The number of units without which the greatest point is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
-        of the mechanism's rate, is asked for besides the `evidence`.
+        of the mechanism's rate, is needed besides the `evidence` and what is tolerated.
         """
         if not self.evidence:
-            return [0] * len(self.grid)
+            return 0
         # The natural log of 2 is less than 0.7.
         odds = Fraction(7, 10) * self.power * (self.most // self.grid[0]).bit_length()
-        most = self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
-        return [most * place // max(1, len(self.grid) - 1) for place in range(len(self.grid))]
+        return self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
@@ -273,6 +274,7 @@ def clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
     return replace(analysis.bound, groups=clamp.groups(analysis))
 
 
+@lru_cache(maxsize=256)
 def grid(most: int) -> tuple[int, ...]:
     """Grid points up to `most`, four to each power of two, computed without floats.
 
@@ -419,7 +421,7 @@ class Learning:
         return self.rule.tolerance**2 * self.variance or 0
 
     def evidence(self, mechanism: Exponential) -> int:
-        """The rule's `slack`, in steps of the mechanism's rate: the units that must be at or below a point beyond all odds."""
+        """The rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
         return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
 
 

@@ -136,7 +136,8 @@ def _separate(
     """A vector for each measure, two for those `apart`, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
-        carriers += [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
+        able = [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
+        carriers += {_likeness(analysis, wanted, index): index for index in reversed(able)}.values()
     for carrier in carriers:
         vectors: list[StatisticVector] = []
         for index, measure in enumerate(analysis.measures):
@@ -169,6 +170,18 @@ def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
     there = always_there(analysis, index)
     return measure.counts_rows and (measure.lattice is None or measure.lattice.width > 0 or there)
+
+
+def _likeness(analysis: Analysis, wanted: Mapping[Statistic, None], index: int) -> tuple[object, ...]:
+    """What decides how well a measure carries COUNT(*); of several that are alike, the first is tried.
+
+    Claim: layouts whose carriers are alike have the same score, but for the rounding of lattices.
+    Why: the same statistics are measured, over values that differ by a scale; the score is the mean log of the errors, and
+    a scale moves all of these by the same amount in either layout.
+    """
+    lattice = analysis.measures[index].lattice
+    interval = () if lattice is None or not lattice.width else (Fraction(lattice.low, lattice.width),)
+    return always_there(analysis, index), lattice is None, (Moment.COUNT, index) in wanted, *interval
 
 
 def _measure_vector(

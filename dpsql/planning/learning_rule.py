@@ -79,7 +79,7 @@ LEARNING = LearningRule(
     4,
     tiers=True,
     tolerance=Fraction(1, 5),
-    slack=15,
+    slack=12,
     euclidean=True,
     stated=True,
     apart=True,

@@ -327,24 +327,39 @@ FAULTS = (
     Fault(
         "evidence-counted-twice",
         "dpsql.planning.clamping:Clamp.penalties",
-        "(some - more)",
-        "2 * (some - more)",
+        "(some - beyond[-1])",
+        "2 * (some - beyond[-1])",
         "a unit moves the penalties of two points further apart than is charged",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
         "clamps-lowered-without-evidence",
         "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, asked[place] - (some - more))",
+        "max(0, self._needed - (some - beyond[-1]))",
         "0",
         "where few units contribute, the clamp is the least point, and the interval holds nothing of what is cut",
         "tests/planning/test_clamping.py::test_few_units_do_not_lower_a_clamp",
     ),
     Fault(
+        "all-points-favoured-in-proportion",
+        "dpsql.planning.clamping:Clamp.penalties",
+        """
+        found[-1] -= max(0, self._needed - (some - beyond[-1]))
+        """,
+        """
+        found = [
+            each - max(0, self._needed * place // max(1, len(found) - 1) - (some - beyond[place]))
+            for place, each in enumerate(found)
+        ]
+        """,
+        "a point that all units are beyond gains as much as it loses, so that a clamp cuts something off of all of them",
+        "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have",
+    ),
+    Fault(
         "all-units-tolerated",
         "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, more - tolerated)",
-        "max(0, more - tolerated - 1000)",
+        "max(0, more - self.tolerated)",
+        "max(0, more - self.tolerated - 1000)",
         "what is cut is far more than the noise",
         "tests/planning/test_clamping.py::test_what_is_cut_is_little_beside_the_noise",
     ),

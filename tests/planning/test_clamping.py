@@ -341,6 +341,21 @@ def test_few_units_do_not_lower_a_clamp(units: int) -> None:
 
 
 @every_accountant
+@pytest.mark.parametrize("part", [0.9, 0.4])
+@pytest.mark.parametrize("units", [100, 300])
+def test_no_clamp_is_below_what_all_units_have(accountant: str, units: int, part: float) -> None:
+    """Of units that are much alike, a clamp below what each has would cut something off of all of them."""
+    sql = "SELECT k, SUM(y), COUNT(*) FROM t WHERE y > 3 GROUP BY k"
+    clamps = planned(sql, accountant=accountant, epsilon=Fraction(1, 10)).clamps
+    assert clamps
+    for clamp in clamps:
+        usual = int(part * clamp.most)
+        beyond = [units * (point < usual) for point in (0, *clamp.grid)]
+        found = [clamp.choose([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
+        assert sum(point >= usual for point in found) >= 190
+
+
+@every_accountant
 @pytest.mark.parametrize("units", [3, 40, 5000])
 def test_no_more_units_are_beyond_a_clamp_than_is_said(accountant: str, units: int) -> None:
     """Whatever units have, at the confidence that is named: equal amounts, a long tail, or some that are far larger."""
