@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
 from dpsql.request.loss import rounded
+from dpsql.server.audit import Caller
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
 from dpsql.server.protocol.values import BOOL, INT8, NUMERIC, TEXT, Column, decoded, oid_of
@@ -59,8 +60,8 @@ _PLAN = (Column("plan", TEXT),)
 class Session:
     """What one logged-in user asks, one statement after the other."""
 
-    def __init__(self, service: Service, user: User) -> None:
-        self.user = user
+    def __init__(self, service: Service, user: User, peer: str = "") -> None:
+        self.user, self._peer = user, peer
         self.settings = Settings(user.name, service.epsilon)
         self._service = service
         self._running = Running(service, user)
@@ -175,9 +176,15 @@ class Session:
                 "with these parameters the answer has columns of other types than the statement was described with",
                 "cast the parameters; nothing was charged",
             )
+        what = "explain" if first_words(text, 1) == ["explain"] else "query"
+        caller = Caller(
+            self.user.name, self._service.policy.analyst(self.user.name), "postgresql", self._peer
+        )
         try:
-            result = connection.query(query, _named(text, task.values), **self.settings.options())
-            states = connection.budget().values()
+            with self._service.audit.asking(caller, what) as outcome:
+                result = connection.query(query, _named(text, task.values), **self.settings.options())
+                outcome.answered(result)
+                states = connection.budget().values()
         except Error as error:
             raise _Refused(failure(error, query, places)) from None
         columns = tuple(
