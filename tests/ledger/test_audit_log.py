@@ -95,10 +95,15 @@ CHANGES: dict[str, Callable[[Lines], Lines]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [*CHANGES, "the end of another log"])
 def test_what_was_changed_is_found(tmp_path: Path, change: str) -> None:
     path = tmp_path / "server.audit"
-    path.write_bytes(b"".join(CHANGES[change](made(path))))
+    lines = made(path)
+    if change in CHANGES:
+        lines = CHANGES[change](lines)
+    else:
+        lines[4:] = made(tmp_path / "other.audit")[4:]
+    path.write_bytes(b"".join(lines))
     assert code(lambda: verified(path, KEY)) == "audit_tampered"
 
 

@@ -55,7 +55,7 @@ def test_named_commands_exist() -> None:
                 continue
             path = [words[0]]
             if (
-                words[0] in ("ledger", "receipt", "users")
+                words[0] in ("audit", "ledger", "receipt", "users")
                 and len(words) > 1
                 and re.fullmatch(r"[a-z]+", words[1])
             ):
