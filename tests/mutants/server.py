@@ -238,4 +238,12 @@ FAULTS = (
         "who has no password fills the owner's disk",
         "tests/server/test_audit.py::test_a_flood_of_failed_logins_is_counted",
     ),
+    Fault(
+        "replacements-unbounded",
+        "dpsql.sql.catalogue.rewrite:_replaced",
+        "exp.Anonymous(this='REPLACE', expressions=[short, old, new])",
+        "exp.Anonymous(this='REPLACE', expressions=[call.this, old, new])",
+        "a catalogue query makes a text that fills the server's memory",
+        "tests/server/test_catalogue.py::test_replacements_cannot_grow_without_end",
+    ),
 )
