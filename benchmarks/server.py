@@ -2,7 +2,7 @@
 
 `dpsql serve` runs in a process of its own over a small table, so that what is measured is what a query costs whatever the data.
 Clients, in two processes, ask one query after the other, each charged, at both doors; beside them as many threads ask the same
-engine in this process. How to read the table: benchmarks/README.md.
+engine in this process, and plain DuckDB. How to read the table: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -194,6 +194,25 @@ def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measur
         return asked([client() for _ in range(clients)], seconds, numbers)
 
 
+def plain_duckdb(folder: Path, clients: int, seconds: float, first: int) -> Measured:
+    """What as many threads see of DuckDB alone, each with a cursor of its own: no privacy, no ledger."""
+    numbers = (90 * ((first + number) * 0.6180339887 % 1) for number in count(1))
+
+    @contextmanager
+    def client() -> Iterator[Ask]:
+        with database.cursor() as cursor:
+            yield lambda number: cursor.execute(QUERY.format("?"), [number]).fetchall() and None
+
+    with duckdb.connect(str(folder / "visits.duckdb"), read_only=True) as database:
+        return asked([client() for _ in range(clients)], seconds, numbers)
+
+
+HERE: Mapping[str, Callable[[Path, int, float, int], Measured]] = {
+    "in process": in_process,
+    "DuckDB": plain_duckdb,
+}
+
+
 def processor(process: int) -> float | None:
     """The seconds of the processor that a process has used; None where the system does not say it."""
     try:
@@ -216,12 +235,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         served = stack.enter_context(serving(folder))
         for line, clients in enumerate(options.clients):
-            for place, door in enumerate((*DOORS, "in process")):
-                first = 10_000_019 * (1 + len(DOORS) * line + place)
+            for place, door in enumerate((*DOORS, *HERE)):
+                first = 10_000_019 * (1 + (len(DOORS) + len(HERE)) * line + place)
                 before = _used(served, door)
                 took, elapsed = (
-                    in_process(folder, clients, options.seconds, first)
-                    if door == "in process"
+                    HERE[door](folder, clients, options.seconds, first)
+                    if door in HERE
                     else at_door(door, served, clients, options.seconds, first)
                 )
                 table.add_row(door, str(clients), *_cells(took, elapsed, _used(served, door) - before))
@@ -229,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _used(served: Served, door: str) -> float:
-    found = time.process_time() if door == "in process" else processor(served.process)
+    found = time.process_time() if door in HERE else processor(served.process)
     return math.nan if found is None else found
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from dpsql.errors import Error, InternalError
+from dpsql.server.protocol.backend import error
 from dpsql.server.protocol.conversation import Conversation
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.frontend import MOST
@@ -37,6 +38,9 @@ from dpsql.server.users import User
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
+_CROWDED = error(
+    Failure("53300", "sorry, too many logins are under way already", "try again later", severity="FATAL")
+)
 
 
 class Listener:
@@ -157,7 +161,8 @@ class Client(asyncio.Protocol):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._listener.has_login_for(self.network):
             self._listener.log("refused", peer=self._peer, reason="too many logins")
-            transport.abort()
+            transport.write(_CROWDED)
+            transport.close()
             return
         if len(self._listener.clients) >= self._limits.connections:
             self._listener.log("refused", peer=self._peer, reason="too many connections")
