@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from benchmarks.server import EPSILON, PASSWORD, QUERY, Served, serving
+from benchmarks.server import EPSILON, PASSWORD, QUERY, Served, numbered, serving
 
 _STARTUP = b"\0\3\0\0user\0ana\0\0"
 _HELLO = (len(_STARTUP) + 4).to_bytes(4, "big") + _STARTUP
@@ -74,7 +74,7 @@ class _Clients:
 
     def __init__(self, served: Served, end: float) -> None:
         self._served, self._end = served, end
-        self._numbers = (90 * (number * 0.6180339887 % 1) for number in count(1))
+        self._numbers = numbered()
         self._counted, self.answered = count(1), 0
         self.errors = Counter[str]()
         self.failed = list[BaseException]()

@@ -159,9 +159,18 @@ def asked(opened: Sequence[Any], seconds: float, numbers: Iterator[float]) -> Me
     return took, last - first
 
 
+def numbered(first: int = 0, step: int = 1) -> Iterator[float]:
+    """Numbers from 0 to 90, each another, for any number of threads: no generator, which one thread runs at a time."""
+
+    def written(number: int) -> float:
+        return 90 * ((first + step * number) * 0.6180339887 % 1)
+
+    return map(written, count(1))
+
+
 def _share(door: str, served: Served, clients: int, seconds: float, place: int) -> Measured:
     """A process' share of the clients, whose numbers are no other's."""
-    numbers = (90 * ((place + _PROCESSES * number) * 0.6180339887 % 1) for number in count(1))
+    numbers = numbered(place, _PROCESSES)
     return asked([DOORS[door](served) for _ in range(clients)], seconds, numbers)
 
 
@@ -181,7 +190,7 @@ def at_door(door: str, served: Served, clients: int, seconds: float, first: int)
 def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measured:
     """What threads of one process see that share a ledger, each with a connection of its own."""
     policy = {**_POLICY, "database": "in process"}
-    numbers = (90 * ((first + number) * 0.6180339887 % 1) for number in count(1))
+    numbers = numbered(first)
 
     @contextmanager
     def client() -> Iterator[Ask]:
@@ -196,7 +205,7 @@ def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measur
 
 def plain_duckdb(folder: Path, clients: int, seconds: float, first: int) -> Measured:
     """What as many threads see of DuckDB alone, each with a cursor of its own: no privacy, no ledger."""
-    numbers = (90 * ((first + number) * 0.6180339887 % 1) for number in count(1))
+    numbers = numbered(first)
 
     @contextmanager
     def client() -> Iterator[Ask]:

@@ -26,6 +26,7 @@ from dpsql.server.catalogue import Catalogue
 from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
+from dpsql.sql.read.parse import stated
 from dpsql.version import VERSION
 
 
@@ -314,6 +315,13 @@ class Service:
             if self._catalogue is None:
                 self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
             return self._catalogue
+
+    def loss(self, sql: str, dialect: str, given: Any) -> Any:
+        """The ε that a query is asked for with: what its text says, else what is given, else the policy's; None without any."""
+        said = stated(sql, dialect).epsilon if "epsilon" in sql.lower() else None
+        return next(
+            (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
+        )
 
     def find(self, name: str) -> tuple[User, Any] | None:
         """The user of a name with the verifier of the password, None where there is none."""

@@ -10,11 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
-from dpsql.request.loss import rounded
+from dpsql.request.loss import amount, rounded
 from dpsql.server.audit import Caller
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
@@ -194,7 +193,8 @@ class Session:
             return Answer("EXPLAIN", columns, result.rows)
         self._last = result
         wanted = self.settings.get("dpsql.notices") == "on"
-        notices = _notices(result, self.settings.get("dpsql.epsilon"), list(states)) if wanted else ()
+        loss = self._service.loss(query, self.settings.dialect, self.settings.get("dpsql.epsilon"))
+        notices = _notices(result, loss, list(states)) if wanted else ()
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
 
     def _utility(self, text: str) -> Answer:
@@ -374,9 +374,9 @@ def _cancelled(*, charged: bool | None) -> Failure:
             return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
-def _notices(result: Result, epsilon: str, states: list[BudgetState]) -> tuple[Failure, ...]:
+def _notices(result: Result, epsilon: Any, states: list[BudgetState]) -> tuple[Failure, ...]:
     """The warnings of an answer, the ± of its columns, and its price."""
-    loss = Fraction(epsilon) if epsilon else None
+    loss = None if epsilon is None else amount(epsilon)
     found = [Failure("01000", text, severity="WARNING") for text in result.notices]
     found += [Failure("00000", text, severity="NOTICE") for text in _errors(result)]
     price = charged(result.receipt, loss, states)

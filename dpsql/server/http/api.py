@@ -212,7 +212,8 @@ class Api:
             with self._audited(user, peer, "query") as outcome:
                 result = connection.query(asked.sql, asked.parameters, **terms)
                 outcome.answered(result)
-            return self._document(user, asked, terms.get("epsilon"), (connection, result, form))
+            loss = self.service.loss(asked.sql, terms.get("dialect") or "duckdb", terms.get("epsilon"))
+            return self._document(user, asked, loss, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
