@@ -65,6 +65,7 @@ class Session:
         self._service = service
         self._running = Running(service, user)
         self._last: Result | None = None
+        self._described_last: object = None
 
     async def describe(self, task: DescribeStatement) -> Description | Failure:
         """The columns and parameters of a statement; nothing is charged."""
@@ -112,8 +113,16 @@ class Session:
         looked = self._looked_around(text, values)
         if looked is not None:
             return Description(looked[0], types)
+        state = self._state(text, values)
         columns = self._running.with_connection(lambda connection: self._columns(connection, text, values))
+        # What was asked by samples of the types may have other columns with the values.
+        self._described_last = None if task.values is None else (state, columns)
         return Description(columns, types)
+
+    def _state(self, text: str, values: tuple[Any, ...]) -> object:
+        """All that the columns of an answer follow from, but the catalogue, which a reload alone changes."""
+        options = sorted(self.settings.options().items())
+        return text, [(type(value), value) for value in values], options, self._service.reloads
 
     def _looked_around(
         self, text: str, values: tuple[Any, ...]
@@ -168,6 +177,7 @@ class Session:
         if (
             task.columns is not None
             and (task.values or self._service.reloads)
+            and self._described_last != (self._state(text, task.values), task.columns)
             and self._columns(connection, text, task.values) != task.columns
         ):
             raise Failed(

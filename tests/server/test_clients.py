@@ -18,6 +18,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from dpsql.connection import Connection
+
 from .conftest import PASSWORD, POLICY, Serve, Served
 
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
@@ -273,3 +275,36 @@ def test_the_price_is_the_epsilon_that_was_asked_for(
         epsilon = {"epsilon": 0.5} if options and not text else {}
         answer = served.ask("/v1/query", {**asked, **epsilon}, token=served.token())
         assert said in answer.json["cost"][0]
+
+
+def test_a_question_with_parameters_is_planned_once_to_describe_and_once_to_answer(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A portal that was described with its values is not described again; one of samples of the types is."""
+    explained = list[str]()
+    explain = Connection.explain
+
+    def counted(self: Connection, text: str, *arguments: Any, **options: Any) -> Any:
+        explained.append(text)
+        return explain(self, text, *arguments, **options)
+
+    monkeypatch.setattr(Connection, "explain", counted)
+    with connected(shared) as connection:
+        connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
+        assert len(explained) == 1
+
+    async def prepared() -> None:
+        session = await asyncpg.connect(
+            host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD,
+            server_settings={"dpsql.epsilon": "0.5"},
+        )  # fmt: skip
+        try:
+            statement = await session.prepare("SELECT COUNT(*) AS n FROM visits WHERE days > $1")
+            del explained[:]
+            await statement.fetch(2)
+            await statement.fetch(3)
+            assert len(explained) == 2
+        finally:
+            await session.close()
+
+    asyncio.run(prepared())
