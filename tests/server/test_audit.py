@@ -19,7 +19,7 @@ from dpsql.ledger.reader import LedgerReader
 from dpsql.server.audit import Audit
 from dpsql.server.service import reload
 
-from .conftest import PASSWORD, Served
+from .conftest import PASSWORD, POLICY, Serve, Served
 
 COUNT = "SELECT COUNT(*) AS n FROM visits WHERE days >= 0"
 HTTP = {"sql": COUNT, "epsilon": 1}
@@ -171,32 +171,37 @@ def test_an_answer_whose_outcome_cannot_be_noted_is_withheld_and_free_later(
         assert served.spent() == more
 
 
-def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(served: Served) -> None:
-    def reloaded() -> str:
-        async def work() -> str:
-            try:
-                await reload(served.service, lambda *_, **__: None, "SIGHUP")
-            except Error as error:
-                return error.code
-            return ""
+def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(
+    tmp_path: Path, serve: Serve
+) -> None:
+    # A reload closes the catalogue of its policy, which other tests share.
+    with serve(tmp_path, policy={**POLICY, "privacy_unit": "outpatient"}) as served:
 
-        return asyncio.run_coroutine_threadsafe(work(), served.loop).result(60)
+        def reloaded() -> str:
+            async def work() -> str:
+                try:
+                    await reload(served.service, lambda *_, **__: None, "SIGHUP")
+                except Error as error:
+                    return error.code
+                return ""
 
-    assert reloaded() == ""
-    with unwritable(served):
-        assert reloaded() == "audit"
-    assert served.service.reloads == 1
-    (served.folder / "clinic.duckdb").touch()
-    assert reloaded() == "data_version"
-    asked, done, again, refused = served.audit[-4:]
-    assert [each.name for each in (asked, done, again, refused)] == [
-        "reload asked",
-        "reload",
-        "reload asked",
-        "reload refused",
-    ]
-    assert done.facts["policy"] == served.service.policy.digest()
-    assert refused.facts["code"] == "data_version"
+            return asyncio.run_coroutine_threadsafe(work(), served.loop).result(60)
+
+        assert reloaded() == ""
+        with unwritable(served):
+            assert reloaded() == "audit"
+        assert served.service.reloads == 1
+        (served.folder / "clinic.duckdb").touch()
+        assert reloaded() == "data_version"
+        asked, done, again, refused = served.audit[-4:]
+        assert [each.name for each in (asked, done, again, refused)] == [
+            "reload asked",
+            "reload",
+            "reload asked",
+            "reload refused",
+        ]
+        assert done.facts["policy"] == served.service.policy.digest()
+        assert refused.facts["code"] == "data_version"
 
 
 def test_a_flood_of_failed_logins_is_counted() -> None:
