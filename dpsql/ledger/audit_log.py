@@ -90,15 +90,15 @@ class AuditLog:
         key, (`audit_rolled_back`) where the anchor's head is not in the log; OperationalError (`audit_unavailable`)
         where the file cannot be written.
         """
-        place, kept = Path(os.path.realpath(path)), None if anchor is None else Anchor(anchor)
+        place, beside = Path(os.path.realpath(path)), None if anchor is None else Anchor(anchor)
         with _explained(path):
             file = os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-            log = cls(place, file, KeyedDigest(key), kept, clock)
+            log = cls(place, file, KeyedDigest(key), beside, clock)
             try:
                 sync_directory(place.parent)
                 with _alone(file):
                     log._find_end()
-                expected = START if kept is None else kept.head() or START
+                expected = START if beside is None else beside.head() or START
                 if expected not in (START, log._head):
                     require_holds(place, expected)
             except BaseException:

@@ -141,11 +141,13 @@ class Audit:
             unforeseen = False
         except Error as error:
             unforeseen = False
-            self._ended("refused", ended, error.charged, code=error.code)
+            self._ended("refused", ended, outcome.charged or error.charged, code=error.code, **outcome.facts)
             raise
         finally:
             if unforeseen:
-                self._ended("failed", ended, None, code=InternalError.code)
+                self._ended(
+                    "failed", ended, outcome.charged or None, code=InternalError.code, **outcome.facts
+                )
         self._ended("answered", ended, outcome.charged, **outcome.facts)
 
     def _ended(self, event: str, ended: _Ended, charged: bool | None, **facts: Any) -> None:

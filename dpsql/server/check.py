@@ -112,8 +112,8 @@ def _service(plan: Plan) -> str:
 
 def _audit(plan: Plan) -> str:
     """The audit log from its first line to the last; one that is not there yet is not made."""
-    kept = anchor_of(plan.anchor)
-    expected = (None if kept is None else Anchor(kept).head()) or START
+    anchor = anchor_of(plan.anchor)
+    expected = (None if anchor is None else Anchor(anchor).head()) or START
     if not plan.audit.exists() and expected == START:
         return f"{plan.audit}, which begins then"
     found = verified(plan.audit, ledger_key(plan.ledger_key), expected)

@@ -16,7 +16,7 @@ from dpsql.cli import main
 from dpsql.errors import Error
 from dpsql.ledger.audit_log import require_ledger, verified
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.audit import Audit
+from dpsql.server.audit import Audit, Caller
 from dpsql.server.service import reload
 
 from .conftest import PASSWORD, POLICY, Serve, Served
@@ -223,3 +223,26 @@ def test_a_flood_of_failed_logins_is_counted() -> None:
     assert len(noted) == 102
     assert noted[100]["unlisted"] == 900
     assert "unlisted" not in noted[101]
+
+
+def test_what_fails_after_a_charge_is_noted_as_charged() -> None:
+    """Whatever the error itself says: an answer that is lost on its way is paid for."""
+    noted = list[dict[str, Any]]()
+
+    class Kept(Audit):
+        def note(self, event: str, **facts: Any) -> int:
+            noted.append(facts | {"event": event})
+            return len(noted)
+
+    audit, caller = Kept(), Caller("ana", "ana", "http", "192.0.2.1")
+    for error in (Error("lost"), ValueError("lost")):
+        with pytest.raises(type(error)), audit.asking(caller, "query") as outcome:
+            outcome.charged = True
+            raise error
+    with pytest.raises(ValueError, match="lost"), audit.asking(caller, "query"):
+        raise ValueError("lost")
+    assert [(each["event"], each["charged"]) for each in noted if "charged" in each] == [
+        ("refused", True),
+        ("failed", True),
+        ("failed", None),
+    ]

@@ -55,6 +55,7 @@ def test_jdbc_looks_around_and_asks_with_parameters(shared: Served) -> None:
     assert of("refused") == [["42803"]]
 
 
+@pytest.mark.deep
 def test_pgcli_completes_names_of_the_policy_and_asks(shared: Served, tmp_path: Path) -> None:
     home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME")}
     terminal = pexpect.spawn(
