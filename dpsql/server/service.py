@@ -336,7 +336,7 @@ class Service:
         self._ledger.close()
         with suppress(Error):  # all else has ended well
             self.audit.note("stop")
-            self.audit.close()
+        self.audit.close()
 
 
 async def reload(service: Service, log: Callable[..., None], by: str) -> None:
