@@ -98,7 +98,7 @@ def serving(folder: Path) -> Iterator[Served]:
         yield Served(process.pid, ports[0], ports[1], token)
     finally:
         process.terminate()
-        process.wait(60)
+        process.communicate(timeout=60)
 
 
 def _listening(process: subprocess.Popen[str]) -> Iterator[str]:
