@@ -484,6 +484,26 @@ FAULTS = (
         f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
+        "one-group-more-than-the-clamp",
+        "dpsql.sql.emit.stages:_ranked_pairs",
+        """
+        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+        """,
+        """
+        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0] + 1})"
+        """,
+        "a unit counts in one group more than the noise is calibrated to",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
+    ),
+    Fault(
+        "units-by-interval-taken-for-units-beyond",
+        "dpsql.planning.clamp_histogram:ClampHistogram.of_units",
+        "clamp.amount is not Amount.GROUPS",
+        "True",
+        "a clamp on groups is chosen by other numbers than it says",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
+    ),
+    Fault(
         "sums-of-stages-below-the-point",
         "dpsql.sql.emit.stages:_sums_of",
         'f"{compared} <= {clamp.thresholds[chosen]}"',
