@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "prior-of-another-power",
         "dpsql.planning.clamping:Clamp.weights",
-        "scale // point**self.power",
+        "scale // point**power",
         "scale // point",
         "points weigh otherwise than was tried out",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
@@ -103,8 +103,8 @@ FAULTS = (
     Fault(
         "coarse-prior",
         "dpsql.planning.clamping:Clamp.weights",
-        "_LEAST_WEIGHT * self.most**self.power",
-        "self.most**self.power",
+        "_LEAST_WEIGHT * self.most**power",
+        "self.most**power",
         "all points of the last octave weigh the same, so that clamps are larger than need be",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
     ),
