@@ -16,8 +16,9 @@ from dpsql.plan import nodes
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.tables import Elements, Scan, Unit, UnitKind
 from dpsql.policy import fold
+from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.scalars import is_unnest
-from dpsql.sql.lower.scope import Named, Scope, is_table_function
+from dpsql.sql.lower.scope import Named, Scope
 
 
 def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
