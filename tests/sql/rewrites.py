@@ -155,6 +155,7 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM (SELECT plan FROM visits) WHERE w.plan = 'A'": "SELECT COUNT(*) FROM (SELECT plan FROM visits) AS w WHERE w.plan = 'A'",
     "SELECT COUNT(*) FROM (SELECT plan FROM visits), (SELECT plan FROM plans) WHERE plan = 'A'": "SELECT COUNT(*) FROM (SELECT plan FROM visits) AS v, (SELECT plan FROM plans) AS p WHERE v.plan = 'A'",
     "SELECT COUNT(*) FROM visits WHERE plan IN ('A' AS first, 'B')": "SELECT COUNT(*) FROM visits WHERE plan IN ('A', 'B')",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN devices d ON v.patient_id = d.patient_id LEFT JOIN UNNEST(d.tags) AS u(x) ON true": "SELECT COUNT(*) FROM visits v LEFT JOIN (SELECT d.patient_id, x FROM devices d LEFT JOIN UNNEST(d.tags) AS u(x) ON true) AS q ON v.patient_id = q.patient_id",
     "UNPIVOT visits": "SELECT k, AVG(v) FROM (UNPIVOT visits ON age, cost INTO NAME k VALUE v) GROUP BY k",
     "SELECT COUNT(*) FROM (UNPIVOT visits ON age INTO NAME 'a' VALUE b)": "SELECT COUNT(*) FROM (UNPIVOT visits ON age INTO NAME k VALUE v)",
     "SELECT COUNT(*) FROM (plans PIVOT (COUNT(*) FOR label IN ('x') GROUP BY plan) JOIN visits USING (plan))": "SELECT COUNT(*) FROM (SELECT * FROM plans PIVOT (COUNT(*) FOR label IN ('x') GROUP BY plan)) AS p JOIN visits USING (plan)",
