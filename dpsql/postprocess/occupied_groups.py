@@ -144,6 +144,7 @@ def _is_filter(count: Aggregation, item: Aggregation) -> bool:
         and counted is not None
         and condition[0] == counted[0]
         and isinstance(counted[1], Literal)
+        and counted[1].value is not None
     )
 
 

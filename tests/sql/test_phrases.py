@@ -130,6 +130,7 @@ PHRASES = {
     "12 nobody": "SELECT COUNT(*), SUM(age), AVG(age) FROM people WHERE age > 69",
     "12 nobody by FILTER": "SELECT plan, SUM(age) FILTER (WHERE age > 69), COUNT(*) FILTER (WHERE age > 69) FROM people GROUP BY plan",
     "12 another FILTER": "SELECT store, SUM(price) FILTER (WHERE price > 30), COUNT(*) FILTER (WHERE price > 39) FROM sales GROUP BY store",
+    "12 a count of NULL": "SELECT store, SUM(price) FILTER (WHERE price > 30), COUNT(CASE WHEN price > 30 THEN NULL END) FROM sales GROUP BY store",
     "12 somebody by FILTER": "SELECT plan, SUM(age) FILTER (WHERE age > 68), COUNT(*) FILTER (WHERE age > 68), COUNT(*) FROM people GROUP BY plan",
 }
 REFUSED = {
