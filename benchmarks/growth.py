@@ -101,7 +101,7 @@ def run(kind: str, size: int, accountant: str, path: Path) -> Run:
         f"SUM({number + 1} * x) AS s{number}" for number in range(size if kind == "aggregates" else 1)
     )
     sql = f"SELECT k, COUNT(*) AS n, {sums} FROM visits GROUP BY k"
-    with dpsql.connect({"visits": path}, policy=policy, ledger=":memory:") as con:
+    with dpsql.connect({"visits": path}, policy=policy, ledger=":memory:", temp_directory=path.parent) as con:
         con.query("SELECT COUNT(*) FROM visits", epsilon=1)
         part = con.engine.prepare(con._asked(sql, (), epsilon=10)).only
         start = time.perf_counter()

@@ -321,10 +321,14 @@ class _Staged:
     @classmethod
     def of(cls, plan: MeasurementPlan, histograms: Exact, read: ReadGroups) -> _Staged:
         """From the rows of the query of histograms: the index of a target, that of an interval, and a number."""
-        found: list[list[tuple[int, ...]]] = [[] for _ in clamp_targets(plan.clamps)]
+        targets = clamp_targets(plan.clamps)
+        found: list[dict[int, int]] = [{} for _ in targets]
         for target, interval, units in histograms.reveal():
-            found[target].append((interval, 0, _whole(units)))
-        return cls(tuple(ClampHistogram(tuple(intervals)) for intervals in found), read)
+            found[target][interval] = _whole(units)
+        each = zip(targets, found, strict=True)
+        return cls(
+            tuple(ClampHistogram.of_units(plan.clamps[target.clamp], held) for target, held in each), read
+        )
 
     def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
         statement, exact = self.read(plan, None if selected is None else selected.keys)

@@ -53,6 +53,20 @@ class ClampHistogram:
         return "ClampHistogram(…)"  # exact values are never displayed
 
     @classmethod
+    def of_units(cls, clamp: Clamp, intervals: Mapping[int, int]) -> ClampHistogram:
+        """From the number of units (or pairs) in each interval, by its index, for `units_beyond` alone.
+
+        For a clamp on groups these are intervals of the number of a unit's groups: it has one of the rank that starts the
+        next interval if it is in a later one.
+        """
+        found = cls(tuple((place, 0, units) for place, units in intervals.items()))
+        if clamp.amount is not Amount.GROUPS:
+            return found
+        return cls(
+            tuple((place, 0, units) for place, units in enumerate(_exceeding_pairs(len(clamp.grid), [found])))
+        )
+
+    @classmethod
     def of(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
         """From the list that the statement returns."""
         return cls(

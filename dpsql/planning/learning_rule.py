@@ -28,10 +28,10 @@ class Tier:
 
 
 TIERS = (
-    Tier(4, 1, Fraction(1, 5), Fraction(3, 10)),
-    Tier(15, 2, Fraction(1, 5), Fraction(1, 4)),
-    Tier(63, 3, Fraction(1, 10), Fraction(1, 5)),
-    Tier(2**30, 4, Fraction(1, 20), Fraction(1, 10)),
+    Tier(4, 1, Fraction(1, 6), Fraction(1, 4)),
+    Tier(15, 2, Fraction(1, 6), Fraction(1, 5)),
+    Tier(63, 3, Fraction(1, 12), Fraction(1, 6)),
+    Tier(2**30, 4, Fraction(1, 25), Fraction(1, 12)),
 )
 """Measured by `benchmarks.clamps`."""
 
@@ -78,7 +78,7 @@ LEARNING = LearningRule(
     4,
     4,
     tiers=True,
-    tolerance=Fraction(1, 5),
+    tolerance=Fraction(2, 5),
     slack=12,
     euclidean=True,
     stated=True,

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.count import COUNT
 from dpsql.analysis.listed_keys import from_bounds
+from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import statistic_of
@@ -34,6 +35,8 @@ from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
 
 _COUNTS = ("count_rows", "count_units")
 """The aggregates that are zero for empty groups only."""
+CASE = 3
+"""Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""
 
 
 def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
@@ -122,12 +125,35 @@ def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
     )
 
 
-def _count_of(plan: MeasurementPlan, item: Aggregation) -> Moment | None:
-    """The count that says whether a sum is over no unit: of its values, else of rows, else of units."""
-    moments = (Moment.COUNT, Moment.ROWS, Moment.UNITS)
-    return next(
-        (each for each in moments if _is_measured(plan, statistic_of(plan.analysis, item, each))), None
+def _count_of(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
+    """The count that says whether a sum is over no unit: of its values, of rows that its FILTER keeps, of all rows, or of units."""
+    filters = [
+        (other, Moment.COUNT) for other in plan.analysis.release.aggregations if _is_filter(other, item)
+    ]
+    counts = [(item, Moment.COUNT), *filters, (item, Moment.ROWS), (item, Moment.UNITS)]
+    return next((each for each in counts if _is_measured(plan, statistic_of(plan.analysis, *each))), None)
+
+
+def _is_filter(count: Aggregation, item: Aggregation) -> bool:
+    """Whether an aggregate counts the rows for which the condition is true under which another adds values up."""
+    condition = _filter(item.argument)
+    counted = _filter(count.argument)
+    return (
+        count.function == COUNT.name
+        and condition is not None
+        and counted is not None
+        and condition[0] == counted[0]
+        and isinstance(counted[1], Literal)
+        and counted[1].value is not None
     )
+
+
+def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
+    """The condition and the value of CASE WHEN condition THEN value END; None for another expression."""
+    if not isinstance(argument, Call) or argument.function.name != "case" or len(argument.arguments) != CASE:
+        return None
+    condition, value, otherwise = argument.arguments
+    return (condition, value) if isinstance(otherwise, Literal) and otherwise.value is None else None
 
 
 def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
@@ -138,10 +164,10 @@ def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bo
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     item = next(item for item in plan.analysis.release.aggregations if item.name == name)
-    moment = _count_of(plan, item)
-    if moment is None:
+    found = _count_of(plan, item)
+    if found is None:
         return [False] * len(table.rows)
-    counts, whole = estimates(plan, item, moment, table.components)
+    counts, whole = estimates(plan, *found, table.components)
     return [2 * count < whole for count in counts]
 
 

@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "prior-of-another-power",
         "dpsql.planning.clamping:Clamp.weights",
-        "scale // point**self.power",
+        "scale // point**power",
         "scale // point",
         "points weigh otherwise than was tried out",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
@@ -103,8 +103,8 @@ FAULTS = (
     Fault(
         "coarse-prior",
         "dpsql.planning.clamping:Clamp.weights",
-        "_LEAST_WEIGHT * self.most**self.power",
-        "self.most**self.power",
+        "_LEAST_WEIGHT * self.most**power",
+        "self.most**power",
         "all points of the last octave weigh the same, so that clamps are larger than need be",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
     ),
@@ -482,6 +482,26 @@ FAULTS = (
         'f"{PAIRS} JOIN {UNITS} USING (u)", "COUNT(*)"',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "one-group-more-than-the-clamp",
+        "dpsql.sql.emit.stages:_ranked_pairs",
+        """
+        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+        """,
+        """
+        f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0] + 1})"
+        """,
+        "a unit counts in one group more than the noise is calibrated to",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
+    ),
+    Fault(
+        "units-by-interval-taken-for-units-beyond",
+        "dpsql.planning.clamp_histogram:ClampHistogram.of_units",
+        "clamp.amount is not Amount.GROUPS",
+        "True",
+        "a clamp on groups is chosen by other numbers than it says",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "sums-of-stages-below-the-point",

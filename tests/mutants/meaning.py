@@ -116,6 +116,22 @@ FAULTS = (
         f"{_OCCUPIED}::test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero",
     ),
     Fault(
+        "sums-beside-any-filtered-count",
+        "dpsql.postprocess.occupied_groups:_is_filter",
+        "condition[0] == counted[0]",
+        "True",
+        "a sum is NULL where a count under another condition is zero",
+        "tests/sql/test_phrases.py::test_it_is_duckdbs[12 another FILTER]",
+    ),
+    Fault(
+        "filtered-sums-of-nobody-are-numbers",
+        "dpsql.postprocess.occupied_groups:_is_filter",
+        "counted is not None",
+        "counted is None",
+        "a sum under a condition is a number beside a count of nobody under it",
+        "tests/sql/test_phrases.py::test_it_is_duckdbs[12 nobody by FILTER]",
+    ),
+    Fault(
         "small-groups-leave-sums",
         "dpsql.sql.emit.outer_query:Copies.grouping",
         "omits = leaves_out(source)",

@@ -58,7 +58,6 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM (SELECT UNNEST(tags), UNNEST([1, 2]) FROM devices)": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x), UNNEST([1, 2]) AS w(y)",
     "SELECT COUNT(UNNEST(tags)) FROM devices": "SELECT COUNT(x) FROM devices t, UNNEST(t.tags) AS u(x)",
     "SELECT COUNT(*) FROM devices WHERE UNNEST(tags) = 'new'": "SELECT COUNT(*) FROM devices t, UNNEST(t.tags) AS u(x) WHERE x = 'new'",
-    "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north') GROUP BY id)",
     "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
     "SELECT COUNT(*) FROM (SELECT plan FROM visits UNION ALL SELECT plan FROM plans)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM visits UNION ALL SELECT COUNT(*) AS n FROM plans)",
     "SELECT COUNT(*) FROM visits WHERE FIRST(plan) = 'A'": "SELECT COUNT(*) FROM visits WHERE plan = 'A'",
@@ -150,9 +149,15 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM visits " + "JOIN regions " * 31: "SELECT COUNT(*) FROM visits CROSS JOIN regions",
     "PIVOT visits ON plan IN ('A') USING SUM(cost), COUNT(*) GROUP BY region": "PIVOT visits ON plan IN ('A') USING SUM(cost) AS total, COUNT(*) AS n GROUP BY region",
     "PIVOT visits ON plan IN ('A') USING cost GROUP BY region": "PIVOT visits ON plan IN ('A') USING SUM(cost) GROUP BY region",
+    "PIVOT visits ON plan IN ('A', 'B', 'A') USING COUNT(*) GROUP BY region": "PIVOT visits ON plan IN ('A', 'B', 'A' AS again) USING COUNT(*) GROUP BY region",
+    "PIVOT visits ON plan IN ('A') USING SUM(cost)": "PIVOT (SELECT plan, region, cost FROM visits) ON plan IN ('A') USING SUM(cost)",
+    "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT COUNT(*) FROM visits w WHERE w.patient_id = v.patient_id GROUP BY w.plan)": "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id)",
+    "SELECT COUNT(*) FROM (SELECT plan FROM visits) WHERE w.plan = 'A'": "SELECT COUNT(*) FROM (SELECT plan FROM visits) AS w WHERE w.plan = 'A'",
+    "SELECT COUNT(*) FROM (SELECT plan FROM visits), (SELECT plan FROM plans) WHERE plan = 'A'": "SELECT COUNT(*) FROM (SELECT plan FROM visits) AS v, (SELECT plan FROM plans) AS p WHERE v.plan = 'A'",
+    "SELECT COUNT(*) FROM visits WHERE plan IN ('A' AS first, 'B')": "SELECT COUNT(*) FROM visits WHERE plan IN ('A', 'B')",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN devices d ON v.patient_id = d.patient_id LEFT JOIN UNNEST(d.tags) AS u(x) ON true": "SELECT COUNT(*) FROM visits v LEFT JOIN (SELECT d.patient_id, x FROM devices d LEFT JOIN UNNEST(d.tags) AS u(x) ON true) AS q ON v.patient_id = q.patient_id",
     "UNPIVOT visits": "SELECT k, AVG(v) FROM (UNPIVOT visits ON age, cost INTO NAME k VALUE v) GROUP BY k",
     "SELECT COUNT(*) FROM (UNPIVOT visits ON age INTO NAME 'a' VALUE b)": "SELECT COUNT(*) FROM (UNPIVOT visits ON age INTO NAME k VALUE v)",
-    "PIVOT visits ON plan IN ('A', 'B', 'A') USING COUNT(*) GROUP BY region": "SELECT * FROM visits PIVOT (COUNT(*) FOR plan IN ('A', 'B', 'A' AS again) GROUP BY region)",
     "SELECT COUNT(*) FROM (plans PIVOT (COUNT(*) FOR label IN ('x') GROUP BY plan) JOIN visits USING (plan))": "SELECT COUNT(*) FROM (SELECT * FROM plans PIVOT (COUNT(*) FOR label IN ('x') GROUP BY plan)) AS p JOIN visits USING (plan)",
     "SELECT COUNT(*) FROM visits WHERE age BETWEEN SYMMETRIC 40 AND 30": "SELECT COUNT(*) FROM visits WHERE age BETWEEN LEAST(40, 30) AND GREATEST(40, 30)",
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = '5%') note, COUNT(*) FROM visits GROUP BY note": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 5) p.plan, COUNT(*) FROM visits v JOIN plans p USING (plan) GROUP BY p.plan",
@@ -161,7 +166,6 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM visits v WHERE age > 30 OR v.plan IN (SELECT * FROM plans)": "SELECT COUNT(*) FROM visits v WHERE age > 30 OR v.plan IN (SELECT plan FROM plans)",
     "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM regions r JOIN plans p ON v.plan = p.plan)": "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM regions r CROSS JOIN plans p WHERE v.plan = p.plan)",
     "SELECT COUNT(*) FROM visits JOIN plans ON visits.plan IN (SELECT plan FROM prices) AND visits.plan = plans.plan": "SELECT COUNT(*) FROM visits JOIN plans ON visits.plan = plans.plan WHERE visits.plan IN (SELECT plan FROM prices)",
-    "SELECT COUNT(*) FROM (VALUES (1)) AS t(x) PIVOT (SUM(x) FOR x IN (1) GROUP BY x)": "SELECT SUM(CASE WHEN x = 1 THEN x END) AS a FROM (VALUES (1)) AS t(x)",
 }
 
 REWRITES: tuple[Rewrite, ...] = (
@@ -181,6 +185,11 @@ REWRITES: tuple[Rewrite, ...] = (
         dialect="postgres",
     ),
     Rewrite("SELECT AVG(age) FROM visits", "SELECT AVG(CAST(age AS FLOAT)) FROM visits", dialect="tsql"),
+    Rewrite(
+        "SELECT * FROM (SELECT plan, cost FROM visits) PIVOT (SUM(cost) FOR plan IN ('A')) AS p",
+        "SELECT SUM(CASE WHEN plan = 'A' THEN cost END) AS a FROM visits",
+        dialect="snowflake",
+    ),
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE POWER(age, 2) > 900",
         "SELECT COUNT(*) FROM visits WHERE POWER(CAST(age AS FLOAT), 2) > 900",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -98,6 +99,18 @@ def test_every_hint_that_quotes_sql_has_a_rewrite(connection: Connection) -> Non
     said = {_hint(connection, each.refused, each.parameters, each.dialect) for each in REWRITES}
     untried = {str(hint) for hint in hints() if hint.quotes and not any(map(hint.says, said))}
     assert untried == UNREACHED | CALLS
+
+
+def test_a_refusal_names_no_table_of_the_plan(connection: Connection) -> None:
+    """Subqueries without a name have one that begins with #, which no user knows."""
+    asked = [(each.query, each.parameters) for each in refused() if each.field("code") != "reserved_name"]
+    asked += [(each.refused, each.parameters) for each in REWRITES if each.dialect == "duckdb"]
+    said = []
+    for text, parameters in asked:
+        with pytest.raises(dpsql.Error) as caught:
+            prepare(connection, text, parameters)
+        said.append(f"{caught.value.message} {caught.value.hint}")
+    assert [text for text in said if re.search(r"#\d", text)] == []
 
 
 @pytest.mark.deep

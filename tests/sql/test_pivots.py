@@ -53,6 +53,11 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
         "PIVOT {} ON k IN ('a', 'b') USING SUM(x) GROUP BY g",
         "PIVOT {} ON k IN ('a', 'c') USING SUM(x) AS s, COUNT(*) AS n GROUP BY g",
         "PIVOT {} ON g IN (1, 2) GROUP BY k",
+        "PIVOT {} ON k IN ('a' AS one, 'b') USING SUM(x) GROUP BY g ORDER BY g",
+        "PIVOT {} ON k IN ('a', 'b' AS \"b b\"), y IN (0, 1) USING COUNT(x) AS m, COUNT(*) AS n GROUP BY g",
+        "SELECT * FROM {} PIVOT (COUNT(x) FOR k IN ('a', 'b') y IN (1) GROUP BY g)",
+        "WITH w AS (SELECT g, k, x FROM {} AS t) PIVOT w ON k IN ('a') USING SUM(x) ORDER BY g DESC NULLS LAST LIMIT 2",
+        "SELECT *, COUNT(*) AS n FROM (SELECT k, g FROM {} AS t) GROUP BY ALL",
         "PIVOT {} ON k IN ('a') USING COUNT(DISTINCT y) GROUP BY g",
         "SELECT w.g, bb + 1 AS more FROM {} PIVOT (MAX(x) FOR k IN ('a', 'b' AS bb) GROUP BY g) AS w WHERE w.a > 0",
         "WITH w AS (PIVOT {} ON k IN ('a') USING SUM(x) GROUP BY g) SELECT COUNT(*) AS n, SUM(a) AS a FROM w",
@@ -75,6 +80,36 @@ def test_it_is_duckdbs(
     ours = connection.query(sql)
     assert list(ours.columns) == names
     assert sorted(map(tuple, ours.rows), key=repr) == sorted(rows, key=repr)
+
+
+VALUES = "(VALUES ('a', 1, 5), ('a', 1, 5), ('b', 1, NULL), ('c', NULL, 2)) AS v(k, g, x)"
+
+
+@pytest.mark.parametrize("source", ["p", VALUES, RELEASED], ids=["public", "values", "released"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "PIVOT {} ON k IN ('a', 'b') USING SUM(x)",
+        "PIVOT {} ON k IN ('a'), g IN (1, 2) USING COUNT(x)",
+        "SELECT * FROM {} PIVOT (SUM(x) FOR k IN ('a', 'b' AS two))",
+        "SELECT n, v FROM {} UNPIVOT (v FOR n IN (x, g))",
+        "SELECT * EXCLUDE (x), SUM(x) AS s FROM {} GROUP BY ALL",
+    ],
+)
+def test_all_other_columns_are_the_groups(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], query: str, source: str
+) -> None:
+    """Without GROUP BY, of what is no private table."""
+    test_it_is_duckdbs(both, query, source)
+
+
+def test_all_other_columns_of_a_private_table_are_no_groups(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
+) -> None:
+    """The database may have more columns than the policy, and has those of the unit."""
+    with pytest.raises(dpsql.QueryRejected, match="those of its unit among them") as caught:
+        both[1].explain("PIVOT t ON k IN ('a') USING SUM(x)")
+    assert caught.value.code == "group_by"
 
 
 def test_released_rows_are_released_once(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:

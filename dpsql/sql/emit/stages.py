@@ -4,7 +4,9 @@ Claim: for any points that are chosen, the sums are those that the histograms of
 of all units are those of its groups, added up.
 Why: both read the same unit-group pairs. A contribution is in an interval up to the chosen point if and only if it is no
 more than the chosen threshold, and of the last point there is nothing beyond; so the totals of both parts are all that
-`clamped_series` reads. Across groups, each unit has one row in `UNITS`.
+`clamped_series` reads. Across groups, each unit has one row in `UNITS`. For a clamp on groups, a unit has a group of the next
+rank after a point if and only if it has more groups than the point; and each group of a unit with no more has a rank up
+to the point, so that ranks are needed of the other units alone.
 Source: McSherry 2009, "Privacy integrated queries", section 2.3 (adaptive composition: a later query may depend on the
 choice).
 """
@@ -31,8 +33,9 @@ from dpsql.sql.emit.relations import constant_rows
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
-with its contributions to all its groups."""
-
+with its contributions to all its groups, and their number."""
+GROUPS = "groups"
+"""The number of the groups of a unit."""
 
 SELECTED = '"#selected"'
 """The keys of the selected groups, which are released: so the statement depends on released values alone."""
@@ -49,13 +52,9 @@ class Stages:
     histograms: str
 
 
-def stages(
-    analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], pairs: tuple[Sequence[str], str]
-) -> Stages:
+def stages(analysis: Analysis, clamps: Sequence[Clamp], pairs: tuple[Sequence[str], str]) -> Stages:
     """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs."""
     ctes, query = pairs
-    if any(clamp.amount is Amount.GROUPS for clamp in clamps):
-        query = f"SELECT *, ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g\n  FROM {dialect().derived(query)}"
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
     totals = [
         f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) AS {total_name(place, sign)}"
@@ -63,6 +62,7 @@ def stages(
         if clamp.across_groups
         for sign in clamp.sides
     ]
+    totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
     if totals:
         tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
     histograms = [
@@ -81,8 +81,11 @@ def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
 
 
 def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
-    compared, summed = compared_and_summed(analysis, clamp, target)
-    source, counted = (UNITS, "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
+    if clamp.amount is Amount.GROUPS:
+        source, compared, counted = UNITS, GROUPS, "COUNT(*)"
+    else:
+        compared, summed = compared_and_summed(analysis, clamp, target)
+        source, counted = (UNITS, "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
     return (
         f"SELECT {index} AS t, {interval_of(compared, clamp)} AS b, {counted} AS n FROM {source} GROUP BY b"
     )
@@ -117,12 +120,33 @@ def _sums_of(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int,
 
 
 def clamped_groups(
-    keys: Sequence[str], clamps: Sequence[Clamp], totals: Sequence[str], selected: Values | None = None
+    analysis: Analysis,
+    keys: Sequence[str],
+    clamps: Sequence[Clamp],
+    totals: Sequence[str],
+    selected: Values | None = None,
 ) -> str:
     """The query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
     across = any(clamp.across_groups and clamp.chosen for clamp in clamps)
-    source = f"{PAIRS} JOIN {UNITS} USING (u)" if across else PAIRS
+    source = _ranked_pairs(analysis, keys, clamps)
+    if across:
+        source = f"{source} JOIN {UNITS} USING (u)"
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
         source = f"{source}\nSEMI JOIN ({constant_rows(selected)}) AS {SELECTED} ON {on}"
     return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}\nGROUP BY {', '.join(keys)}"
+
+
+def _ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """The pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
+    for clamp in clamps:
+        if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.most:
+            few, many = (
+                dialect().semi_join(
+                    PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+                )
+                for compared in ("<=", ">")
+            )
+            rank = f"ROW_NUMBER() OVER ({group_order(analysis, keys)})"
+            return f"(\n  SELECT *, 1 AS g FROM {few}\n  UNION ALL SELECT *, {rank} AS g FROM {many}\n) AS {PAIRS}"
+    return PAIRS

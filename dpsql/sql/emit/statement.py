@@ -105,7 +105,7 @@ def _emitted(
     ctes, source = _pairs(analysis, keys, clamps)
     held = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
     pairs = f"SELECT {', '.join(held)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
-    return replace(whole, stages=stages(analysis, keys, clamps, (ctes, pairs)))
+    return replace(whole, stages=stages(analysis, clamps, (ctes, pairs)))
 
 
 def emit_sums(
@@ -133,7 +133,7 @@ def emit_sums(
     if selected is not None:
         columns = tuple(Column(SELECTED, key.name, Facts(key.expr.type, "")) for key in analysis.release.keys)
         values = Values(tuple(selected), SELECTED, columns)
-    body = clamped_groups(keys, clamps, totals, values)
+    body = clamped_groups(analysis, keys, clamps, totals, values)
     return replace(_finished(analysis, body, quantiles, moments, clamped), clamped=clamped)
 
 

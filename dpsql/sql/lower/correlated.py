@@ -38,7 +38,7 @@ def correlated(
     `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
     and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
     """
-    inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
+    inner = Scope(scope.context.deeper(query, scope.context.common, scope.context.around), outer=scope)
     if any(query.args.get(name) for name in ("group", "having", "with_")):
         return None
     values = OuterValues(scope, inner, query)

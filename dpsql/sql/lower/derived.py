@@ -140,7 +140,7 @@ def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
     A chain of them, `a UNION ALL b UNION ALL c`, is taken from left to right, so that its depth is that of its deepest part.
     """
     chain = _chain(context, node)
-    inner = context.deeper(node, context.common)
+    inner = context.deeper(node, context.common, context.around)
     below: list[str] = []
     for operation in chain:
         _kind(context, operation)

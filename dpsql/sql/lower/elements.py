@@ -16,8 +16,9 @@ from dpsql.plan import nodes
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.tables import Elements, Scan, Unit, UnitKind
 from dpsql.policy import fold
+from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.scalars import is_unnest
-from dpsql.sql.lower.scope import Named, Scope, is_table_function
+from dpsql.sql.lower.scope import Named, Scope
 
 
 def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
@@ -194,7 +195,8 @@ def _check_unnested(scope: Scope, node: exp.Expr, holder: str, scanned: nodes.So
             node,
             "join",
             "the list is of a table whose row a LEFT JOIN may not find",
-            "put its table first",
+            "unnest it in a subquery: LEFT JOIN (SELECT t.unit, x FROM t LEFT JOIN UNNEST(t.list) AS u(x) ON true) AS q ON …; "
+            "after a comma only rows with elements stay, so write JOIN for LEFT JOIN",
         )
     if isinstance(scanned, Scan) and any(item.column.name == column.name for item in scanned.unnested):
         scope.source.refuse(node, "join", "the list is unnested twice", "join two derived tables on the unit")

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from dpsql.policy import fold
 from dpsql.sql.lower.grouping import aggregates, over_window
-from dpsql.sql.lower.scope import is_matching
+from dpsql.sql.lower.node_kinds import is_matching
 
 _INNER = ("from_", "joins", "where", "group")
 _OUTER = ("with_", "distinct", "limit", "offset")

@@ -25,10 +25,12 @@ from dpsql.sql.lower.folding import constant_of, is_constant
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, keys_of, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
+from dpsql.sql.lower.node_kinds import is_quantified
 from dpsql.sql.lower.public_left_joins import aggregated
 from dpsql.sql.lower.quantified import quantified
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.scope import Scope, is_quantified
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.stars import star_items
 from dpsql.sql.lower.windows import check_named, window
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -124,7 +126,11 @@ class Grouping(ABC):
 
     def items(self) -> list[Item]:
         """The SELECT items."""
-        items = [self._item(node) for node in self.select.expressions]
+        grouped = bool(self.select.args.get("group"))
+        items: list[Item] = []
+        for node in self.select.expressions:
+            columns = star_items(self.scope, node, grouped=grouped)
+            items += [self._item(node)] if columns is None else columns
         if not items or len(items) > MAX_OUTPUTS:
             self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
         return items

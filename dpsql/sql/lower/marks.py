@@ -23,8 +23,10 @@ from dpsql.plan.nodes import Relation, Release
 from dpsql.plan.types import Type
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import output_columns, plain
+from dpsql.sql.lower.has_rows import check_order, without_order
+from dpsql.sql.lower.node_kinds import is_quantified
 from dpsql.sql.lower.quantified import quantified
-from dpsql.sql.lower.scope import Scope, is_quantified
+from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import check_width, row_of, split_where
 
 _ZERO = Literal(0, Type.INTEGER)
@@ -41,8 +43,8 @@ def mark(scope: Scope, node: exp.Expr) -> Expr:
         return scope.marks[node]
     if type(node) is exp.Exists:
         (query,) = scope.source.take(node, "this")
-        rows = _rows(scope, query)
-        _read(scope, rows)
+        rows, order = _rows(scope, query)
+        _read(scope, rows, order)
         return _any(scope, node, rows, (), None)
     operand, query = scope.source.take(node, "this", "query")
     return _member(scope, node, row_of(scope, operand), query)
@@ -50,10 +52,10 @@ def mark(scope: Scope, node: exp.Expr) -> Expr:
 
 def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: exp.Expr) -> Expr:
     """Whether the values of a row are a row of the subquery; NULL where that is unknown."""
-    rows = _rows(scope, query)
+    rows, order = _rows(scope, query)
     items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
     check_width(scope, node, len(operand), len(items))
-    relation, outputs = _read(scope, rows)
+    relation, outputs = _read(scope, rows, order)
     values = [scope.scalars.lower(item) for item in operand]
     found = _any(scope, node, rows, list(zip(values, items, strict=True)), None)
     if _only_truth_matters(node):
@@ -85,10 +87,11 @@ def _never_null(scope: Scope, value: Expr) -> bool:
     return isinstance(value, Literal) and value.value is not None
 
 
-def _read(scope: Scope, rows: exp.Select) -> tuple[Relation, list[Expr]]:
+def _read(scope: Scope, rows: exp.Select, order: exp.Expr | None) -> tuple[Relation, list[Expr]]:
     """The rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
-    inner = Scope(scope.context.deeper(rows, scope.context.common), outer=scope)
+    inner = Scope(scope.context.deeper(rows, scope.context.common, scope.context.around), outer=scope)
     relation, _ = split_where(inner, rows)
+    check_order(inner, rows, order)
     return relation, [expr for item in rows.expressions for _, expr in output_columns(inner, item)]
 
 
@@ -147,21 +150,19 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
     )
 
 
-def _rows(scope: Scope, query: exp.Expr) -> exp.Select:
-    """A subquery as a SELECT with one row for each of its rows."""
+def _rows(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
+    """A subquery as a SELECT with one row for each of its rows, and the ORDER BY that it goes without."""
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take(query, "this")
-    if type(query) is exp.Select:
-        distinct = query.args.get("distinct")
-        on = None if distinct is None else scope.source.take(distinct, "on")[0]
-        bare = query.copy()
-        bare.set("distinct", None)
-        starred = any(item.is_star for item in query.expressions)
-        if plain(bare) and on is None and not (starred and type(query.parent) is not exp.Exists):
-            return bare
+    exists = type(query.parent) is exp.Exists
+    bare = without_order(query, exists=exists)
+    if type(bare) is exp.Select:
+        starred = any(item.is_star for item in bare.expressions)
+        if plain(bare) and not (starred and not exists):
+            return bare, query.args.get("order")
     if not isinstance(query, exp.Query):
         scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")
-    return _wrapped(scope, query)
+    return _wrapped(scope, query), None
 
 
 def _wrapped(scope: Scope, query: exp.Query) -> exp.Select:

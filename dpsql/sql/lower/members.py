@@ -1,8 +1,8 @@
-"""Lowers `= ANY` and `<> ALL` of a subquery or a list to IN and its opposite, which they are in SQL."""
+"""The items of IN; and `= ANY` and `<> ALL` of a subquery or a list as IN and its opposite, which they are in SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
@@ -40,3 +40,17 @@ def _items(source: Source, node: exp.Expr, given: Callable[[exp.Expr], Parameter
     source.refuse(
         node, "subquery", "ANY and ALL take a subquery, or a list of one value and more", "x = ANY([1, 2])"
     )
+
+
+def listed(source: Source, items: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
+    for item in items:
+        if type(item) is exp.Alias:
+            source.refuse(item, "syntax", "a value has a name in PIVOT alone", "x IN (1, 2)")
+    if len(items) != 1 or type(items[0]) is not exp.Values:
+        return list(items)
+    (rows,) = source.take(items[0], "expressions")
+    values = [value for row in rows for value in source.take(row, "expressions")[0]]
+    if len(values) != len(rows):
+        source.refuse(items[0], "subquery", "VALUES in IN has one column", "write (a, b) IN ((1, 2), (3, 4))")
+    return values

@@ -77,7 +77,7 @@ def quantified(
     try:
         values = _of_all(scope, node, side, query, compared)
     except QueryRejected as refusal:
-        if refusal.code not in ("table", "column") or correlate is None or not _plain(query):
+        if refusal.code not in ("table", "column", "subquery") or correlate is None or not _plain(query):
             raise
         # It may read a column of the rows around it.
         values = _Values(scope, node, compared(), _of_each(scope, query, correlate, refusal))
@@ -123,7 +123,7 @@ def _of_all(
 ) -> _Values:
     """A subquery that has the same public or released rows for each row around it."""
     name = scope.context.fresh(node)
-    table = CommonTable(query, ("c0",), scope.context.common)
+    table = CommonTable(query, ("c0",), scope.context.common, scope)
     inner = replace(scope, context=replace(scope.context, common={**scope.context.common, fold(name): table}))
     source = inner.common(node, table, name)
     if isinstance(source, Scan) or is_private(source):

@@ -24,7 +24,7 @@ from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.id_texts import stored_form
-from dpsql.sql.lower.members import member_of
+from dpsql.sql.lower.members import listed, member_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.pivots import NAME_OF
@@ -240,13 +240,13 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
             "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take(node, "this", "expressions", "field")
-    listed = [*_listed(self, items or ()), *([] if column is None else [column])]
+    members = [*listed(self.source, items or ()), *([] if column is None else [column])]
     if type(operand) is exp.Tuple:
-        rows = [_row_equal(self, node, operand, item) for item in listed]
+        rows = [_row_equal(self, node, operand, item) for item in members]
         return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
     value = self.lower(operand)
     others: list[Expr] = []
-    for item in listed:
+    for item in members:
         written_id = _id_constant(self, item, value)
         if written_id is not None:
             others += written_id
@@ -260,19 +260,6 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
     parts = [self.call(node, "in", value, *constants)] if constants else []
     parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
     return parts[0] if len(parts) == 1 else self.call(node, "or", *parts)
-
-
-def _listed(self: Scalars, items: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
-    if len(items) != 1 or type(items[0]) is not exp.Values:
-        return list(items)
-    (rows,) = self.source.take(items[0], "expressions")
-    values = [value for row in rows for value in self.source.take(row, "expressions")[0]]
-    if len(values) != len(rows):
-        self.source.refuse(
-            items[0], "subquery", "VALUES in IN has one column", "write (a, b) IN ((1, 2), (3, 4))"
-        )
-    return values
 
 
 def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:

@@ -20,6 +20,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold, table_parts
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
+from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
@@ -27,9 +28,6 @@ from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
-COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-COUNTED = frozenset({"range", "generate_series"})
-"""Functions that count rows out in FROM."""
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""
 NEW, REPEATED = 4, 1
@@ -41,11 +39,12 @@ MAX_DERIVED_DEPTH = 16
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A common table expression, with those that it may refer to itself."""
+    """A common table expression, with those that it may refer to itself, and the rows around it, which it cannot."""
 
     query: exp.Expr
     names: Sequence[str]
     before: Mapping[str, CommonTable]
+    around: Scope | None = None
 
 
 @dataclass(slots=True)
@@ -85,14 +84,18 @@ class Context:
     needs: list[PublicGroups] = field(default_factory=list)
     once: list[exp.Expr] = field(default_factory=list)
     """Where distinct rows across units stand."""
+    around: Scope | None = None
+    """The rows that stand around a derived table, which cannot name them; a refusal says so."""
 
-    def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
+    def deeper(
+        self, node: exp.Expr, common: Mapping[str, CommonTable], around: Scope | None = None
+    ) -> Context:
         """The context of a query within this one."""
         if self.depth == MAX_DERIVED_DEPTH:
             self.source.refuse(
                 node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
             )
-        return replace(self, depth=self.depth + 1, common=common)
+        return replace(self, depth=self.depth + 1, common=common, around=around)
 
     def check_name(self, node: exp.Expr, name: str) -> None:
         """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
@@ -161,6 +164,11 @@ class Named:
     def alias(self) -> str:
         """The name of the source in the query."""
         return self.relation.alias
+
+    @property
+    def written(self) -> str | None:
+        """The name that the query has for the source; None where it gives none."""
+        return None if self.alias.startswith("#") else self.alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +252,7 @@ class Scope:
 
     def uncorrelated(self, node: exp.Expr, query: exp.Expr) -> Scalar:
         """The one value of a subquery that does not depend on the rows of this scope."""
-        inner = self.context.deeper(node, self.context.common)
+        inner = self.context.deeper(node, self.context.common, around=self)
         source = self.context.derive(inner, query, self.context.fresh(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
             self.source.refuse(
@@ -330,7 +338,7 @@ class Scope:
         """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
         lowered = self.context.lowered
         if id(common.query) not in lowered:
-            inner = self.context.deeper(node, common.before)
+            inner = self.context.deeper(node, common.before, common.around)
             before = self.context.sources.number
             source = self.context.derive(inner, common.query, known_as, common.names)
             lowered[id(common.query)] = common.query, source, self.context.sources.number - before
@@ -349,7 +357,7 @@ class Scope:
         known_as, names = self.alias(alias, self.context.fresh(node))
         if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
             names = [str(alias.this.this)]  # the one column is called as the table is
-        inner = self.context.deeper(node, self.context.common)
+        inner = self.context.deeper(node, self.context.common, around=self)
         return named(self.context.derive(inner, query, known_as, names))
 
     def alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
@@ -382,17 +390,26 @@ class Scope:
             owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
         scope = self._holding(name, owner)
         if owner is not None and not scope.holds(fold(owner), in_schema):
-            known = ", ".join(named.alias for named in self.tables.values())
-            self.source.refuse(node, "table", f"there is no table {owner} in FROM", f"there are: {known}")
+            self._check_around(node, name, owner)
+            known = ", ".join(filter(None, (named.written for named in self.tables.values())))
+            self.source.refuse(
+                node,
+                "table",
+                f"there is no table {owner} in FROM",
+                f"there are: {known}" if known else "give the subquery a name: FROM (SELECT …) AS q",
+            )
         holders = scope.holders_of(name, owner)
         if not holders:
+            self._check_around(node, name, owner)
             self._no_column(node, name, owner)
         if len(holders) > 1:
+            written = [scope.tables[alias].written for alias in holders]
+            named = next(filter(None, written), None)
             self.source.refuse(
                 node,
                 "ambiguous",
-                f"the column {name} is in {' and '.join(scope.tables[alias].alias for alias in holders)}",
-                f"write {scope.tables[holders[0]].alias}.{name}",
+                f"the column {name} is in {' and '.join(one or 'a subquery without a name' for one in written)}",
+                f"write {named}.{name}" if named else "give the subqueries names: FROM (SELECT …) AS q",
             )
         if any(holders[0] in hiding.tables for hiding in self._inside(scope)):
             self.source.refuse(
@@ -402,6 +419,24 @@ class Scope:
                 "give one of the two an alias",
             )
         return scope.find(holders[0], name)
+
+    def _check_around(self, node: exp.Column, name: str, owner: str | None) -> None:
+        """Refuses a name that is one of the rows around a derived table, where it cannot be read."""
+        around = self.context.around
+        if around is not None and around.knows(name, owner):
+            self.source.refuse(
+                node,
+                "subquery",
+                f"{owner + '.' if owner else ''}{name} is of the query around: what stands in FROM, and a subquery with GROUP "
+                "BY, HAVING, LIMIT, UNION or WITH, reads its own tables alone",
+                "name it in the WHERE of a subquery that has none of these: EXISTS (SELECT … WHERE inner.a = outer.a)",
+            )
+
+    def knows(self, name: str, owner: str | None) -> bool:
+        """Whether a name is a column of these rows, or of rows around them."""
+        around = self.context.around
+        held = self._holding(name, owner).holders_of(name, owner)
+        return bool(held) or (around is not None and around.knows(name, owner))
 
     def holds(self, owner: str, schema: str | None) -> bool:
         """Whether there is such a source, which is a table of that schema where one is said."""
@@ -528,26 +563,6 @@ class Scope:
             f"there is no column {name}",
             f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
         )
-
-
-def is_matching(node: exp.Expr) -> bool:
-    """Whether a node is EXISTS, or IN over a subquery."""
-    return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
-
-
-def is_quantified(node: exp.Expr) -> bool:
-    """Whether a node compares with ALL or ANY of a subquery; = ANY and <> ALL are IN and its opposite."""
-    side = node.args.get("expression")
-    if type(node) not in COMPARISONS or type(side) not in (exp.All, exp.Any):
-        return False
-    return (type(node), type(side)) not in ((exp.EQ, exp.Any), (exp.NEQ, exp.All))
-
-
-def is_table_function(node: exp.Expr) -> bool:
-    """Whether an item of FROM is a call that gives public rows."""
-    called = node.this if type(node) is exp.Table else None
-    named = called.this if type(called) is exp.Anonymous else None
-    return type(node) is exp.Unnest or (isinstance(named, str) and fold(named) in COUNTED)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

@@ -16,9 +16,11 @@ from dpsql.plan.types import Type
 from dpsql.sql.lower.declared_links import alternatives, declaration, linked, tells
 from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
+from dpsql.sql.lower.has_rows import check_order, without_order
 from dpsql.sql.lower.joins import Attached, assemble, condition, conditions, conjuncts, same_identity
+from dpsql.sql.lower.node_kinds import is_matching
 from dpsql.sql.lower.public_left_joins import as_inner
-from dpsql.sql.lower.scope import Matched, Scope, is_matching
+from dpsql.sql.lower.scope import Matched, Scope
 
 TRUE = Literal(True, Type.BOOLEAN)
 
@@ -234,22 +236,28 @@ def _subquery(
     alias = scope.context.fresh(node)
     if type(query) is exp.Subquery:
         (query,) = scope.source.take(query, "this")
-    if type(query) is not exp.Select or not plain(query):
-        inner = scope.context.deeper(node, scope.context.common)
+    bare = without_order(query, exists=compare is None)
+    if type(bare) is not exp.Select or not plain(bare):
+        inner = scope.context.deeper(node, scope.context.common, around=scope)
         derived = scope.context.derive(inner, query, alias, ())
         if compare is None:
             return derived, TRUE
         if isinstance(derived, Scan):
             raise TypeError("a query is no table")
         return derived, _all(compare(derived.columns))
-    return _correlated(scope, query, alias, compare)
+    return _correlated(scope, bare, query.args.get("order"), alias, compare)
 
 
 def _correlated(
-    scope: Scope, query: exp.Select, alias: str, compare: Callable[[Sequence[Expr]], list[Expr]] | None
+    scope: Scope,
+    query: exp.Select,
+    order: exp.Expr | None,
+    alias: str,
+    compare: Callable[[Sequence[Expr]], list[Expr]] | None,
 ) -> tuple[Source, Expr]:
-    inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
+    inner = Scope(scope.context.deeper(query, scope.context.common, scope.context.around), outer=scope)
     relation, across = split_where(inner, query)
+    check_order(inner, query, order)
     here = {named.alias for named in inner.tables.values()}
     exported: dict[Expr, Column] = {}
 

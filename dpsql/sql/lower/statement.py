@@ -45,11 +45,12 @@ from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
 from dpsql.sql.lower.marks import mark
+from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
-from dpsql.sql.lower.scope import Context, Scope, is_table_function, named
+from dpsql.sql.lower.scope import Context, Scope, named
 from dpsql.sql.lower.set_windows import Parts, over_all
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import table_function

@@ -90,6 +90,8 @@ class Parser(DuckDBParser):
         if name in _AGGREGATES | _OWN_SYNTAX
     }
 
+    TABLE_ALIAS_TOKENS: ClassVar = DuckDBParser.TABLE_ALIAS_TOKENS - {TokenType.PIVOT, TokenType.UNPIVOT}
+
     def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
         """Also of comparisons: the parser reads arithmetic alone there."""
         if with_prefix or self._curr.token_type not in (TokenType.CUBE, TokenType.ROLLUP):
@@ -104,6 +106,20 @@ class Parser(DuckDBParser):
         found: exp.Expr | None = (
             self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
         )
+        return found
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = True) -> exp.In:
+        """Values may have names, as those of a PIVOT statement; elsewhere these are refused as any alias is."""
+        found: exp.In = super()._parse_in(this, alias)
+        return found
+
+    def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
+        """With ORDER BY and LIMIT behind it."""
+        found: exp.Pivot = super()._parse_simplified_pivot(is_unpivot)
+        found.set("order", self._parse_order())
+        offset = self._parse_offset()
+        found.set("limit", self._parse_limit())
+        found.set("offset", offset or self._parse_offset())
         return found
 
     def _parse_limit(

@@ -1,10 +1,10 @@
 """Rewrites PIVOT and UNPIVOT as the queries that they stand for, before anything else reads the tree.
 
 Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
-Why: PIVOT of listed values is one aggregate for each value, of the rows with this value. UNPIVOT is the union of one query
-for each column, of the rows where it is not NULL. Values that are not listed would have to be read from the data, and would
-be columns: such a PIVOT is refused. Without GROUP BY it groups by every other column, which a subquery that names its columns
-says; of a table these are all that the database has, units among them, so there it is refused.
+Why: PIVOT of listed values is one aggregate for each value, or for each combination of values of several columns, of the rows
+with these values. UNPIVOT is the union of one query for each column, of the rows where it is not NULL. Values that are not
+listed would have to be read from the data, and would be columns: such a PIVOT is refused. Without GROUP BY it groups by every
+other column; of a private table these are all that the database has, units among them, so there it is refused.
 Source: DuckDB's manual, "PIVOT statement" and "UNPIVOT statement".
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import reduce
+from itertools import product
+from math import prod
 
 from sqlglot import exp
 
@@ -26,6 +28,12 @@ MOST_COLUMNS = 40
 """Columns of one UNPIVOT: each is a query of a chain of UNION ALL."""
 NAME_OF = "name_of"
 """Where a text holds the column whose name it is, so that the name is as the column is declared."""
+_AROUND = ("with_", "order", "limit", "offset")
+"""Clauses around a statement of PIVOT or UNPIVOT."""
+OTHERS = "pivot"
+"""What marks the * that stands for the columns by which PIVOT groups."""
+_NAMED = (exp.PivotAlias, exp.Alias)
+"""Nodes of a value with a name, in FROM and in a statement."""
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
 """Numbers that DuckDB names a column by as they are written."""
 
@@ -36,7 +44,7 @@ def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
         return tree
     if sum(1 for _ in tree.find_all(exp.Pivot)) > MOST_PIVOTS:
         source.refuse(tree, "too_long", f"a query has at most {MOST_PIVOTS} PIVOT and UNPIVOT")
-    for node in reversed(list(tree.find_all(exp.Table, exp.Subquery, exp.CTE))):
+    for node in reversed(list(tree.find_all(exp.Table, exp.Subquery, exp.Values, exp.CTE))):
         for pivot in node.args.get("pivots") or ():
             if node.args.get("joins"):
                 source.refuse(
@@ -52,8 +60,17 @@ def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
             break
         else:
             if type(node.this) is exp.Pivot:
-                node.set("this", _query(source, node.this, node.this.this))
-    return _query(source, tree, tree.this) if type(tree) is exp.Pivot else tree
+                node.set("this", _statement(source, node.this))
+    return _statement(source, tree) if type(tree) is exp.Pivot else tree
+
+
+def _statement(source: Source, pivot: exp.Pivot) -> exp.Query:
+    """The query of a statement, with the clauses around it."""
+    query = _query(source, pivot, pivot.this)
+    for name in _AROUND:
+        if pivot.args.get(name) is not None:
+            query.set(name, pivot.args[name])
+    return query
 
 
 def _query(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
@@ -74,61 +91,50 @@ def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
             pivot, "expressions", "fields", "group", "alias", "columns", "pivot_column_naming"
         )
     else:
-        keys, aggregates, group, _ = source.take(pivot, "expressions", "using", "group", "this")
+        keys, aggregates, group, *_ = source.take(pivot, "expressions", "using", "group", "this", *_AROUND)
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
-    key, values = _key(source, pivot, keys or [])
+    found = [_key(source, key) for key in keys or [pivot]]
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
         source.refuse(aggregates[0], "clause", "several aggregates of PIVOT have names", "SUM(x) AS total")
-    _check_size(source, pivot, len(values), aggregates)
-    columns = [
-        _column(source, key, value, item, named=len(aggregates) > 1)
-        for value in values
-        for item in aggregates
+    _check_size(source, pivot, prod(len(values) for _, values in found), aggregates)
+    rows = [
+        list(zip([key for key, _ in found], row, strict=True))
+        for row in product(*(values for _, values in found))
     ]
-    by = _others(base, [key, *aggregates]) if group is None else source.take(group, "expressions")[0]
-    if by is None:
-        source.refuse(
-            pivot,
-            "group_by",
-            "without GROUP BY, PIVOT groups by all other columns of the table",
-            "GROUP BY the columns that stay, at its end; or PIVOT (SELECT k, g, x FROM t) ON k IN ('a', 'b') USING SUM(x)",
-        )
+    columns = [_column(source, row, item, named=len(aggregates) > 1) for row in rows for item in aggregates]
+    if group is None:
+        others = _others(pivot, [*(key for key, _ in found), *aggregates])
+        return exp.Select(expressions=[others, *columns], group=exp.Group(all=True)).from_(base)
+    (by,) = source.take(group, "expressions")
     for item in by:
         if type(item) is not exp.Column:
             source.refuse(item, "clause", "GROUP BY of PIVOT takes columns", "name it in a subquery")
     select = exp.Select(expressions=[*(item.copy() for item in by), *columns]).from_(base)
-    return select.group_by(*(item.copy() for item in by), copy=False) if by else select
+    return select.group_by(*(item.copy() for item in by), copy=False)
 
 
-def _others(base: exp.Expr, read: Sequence[exp.Expr]) -> list[exp.Column] | None:
-    """The columns of a subquery that PIVOT does not read, in their order; None where it does not name its columns."""
-    query = base.this if type(base) is exp.Subquery else None
-    if type(query) is not exp.Select or any(
-        type(item) not in (exp.Column, exp.Alias) for item in query.expressions
-    ):
-        return None
-    if any(item.is_star for item in query.expressions):
-        return None
-    names = {fold(column.name) for part in read for column in part.find_all(exp.Column)}
-    found = [exp.to_identifier(item.alias_or_name, quoted=True) for item in query.expressions]
-    return [exp.Column(this=name) for name in found if fold(name.name) not in names]
+def _others(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
+    """All columns that PIVOT does not read."""
+    star = exp.Star(except_=_names([column for part in read for column in part.find_all(exp.Column)]))
+    starts = [part.meta["start"] for part in pivot.walk() if "start" in part.meta]
+    star.meta.update({OTHERS: True, **({"start": min(starts)} if starts else {})})
+    return star
 
 
-def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[exp.Column, list[exp.Expr]]:
-    """The column whose values are columns, and these values."""
-    found = keys[0] if len(keys) == 1 else None
+def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
+    """A column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
         source.refuse(
-            found or pivot,
+            found,
             "clause",
-            "PIVOT takes one column and its values: those in the data are nobody's to see",
+            "PIVOT takes columns and their values: those in the data are nobody's to see",
             "ON k IN ('a', 'b')",
         )
     key, values = source.take(found, "this", "expressions")
     if type(key) is not exp.Column:
         source.refuse(key, "clause", "PIVOT takes a column", "name the expression in a subquery")
     for value in values:
-        if not _is_value(value.this if type(value) is exp.PivotAlias else value):
+        if not _is_value(value.this if type(value) in _NAMED else value):
             source.refuse(
                 value, "clause", "the values of PIVOT are constants, with digits alone", "ON k IN ('a', 'b')"
             )
@@ -139,7 +145,7 @@ def _key(source: Source, pivot: exp.Pivot, keys: Sequence[exp.Expr]) -> tuple[ex
                 value,
                 "ambiguous",
                 f"PIVOT has two columns {name}",
-                "name one, in FROM t PIVOT (SUM(x) FOR k IN ('a', 'b' AS c) GROUP BY g)",
+                "name one: ON k IN ('a', 'b' AS c)",
             )
     return key, values
 
@@ -155,21 +161,25 @@ def _is_value(constant: exp.Expr) -> bool:
 
 def _name(value: exp.Expr) -> str:
     """The name of the column of a value."""
-    return str(value.alias) if type(value) is exp.PivotAlias else _text(value)
+    return str(value.alias) if type(value) in _NAMED else _text(value)
 
 
-def _column(source: Source, key: exp.Column, value: exp.Expr, item: exp.Expr, *, named: bool) -> exp.Alias:
-    """The aggregate of the rows with a value."""
-    constant = value.this if type(value) is exp.PivotAlias else value
-    name = _name(value)
+def _column(
+    source: Source, row: Sequence[tuple[exp.Column, exp.Expr]], item: exp.Expr, *, named: bool
+) -> exp.Alias:
+    """The aggregate of the rows with a value of each key."""
+    conditions = [
+        exp.NullSafeEQ(this=key.copy(), expression=(value.this if type(value) in _NAMED else value).copy())
+        for key, value in row
+    ]
+    name = "_".join(_name(value) for _, value in row)
     if named or type(item) is exp.Alias:
         name = f"{name}_{item.alias}"
-    condition = exp.NullSafeEQ(this=key.copy(), expression=constant.copy())
     aggregate = item.this if type(item) is exp.Alias else item
     if not isinstance(aggregate, exp.AggFunc):
         source.refuse(item, "clause", "PIVOT takes plain aggregates", "USING SUM(x), of a CASE if need be")
     return exp.Alias(
-        this=exp.Filter(this=aggregate.copy(), expression=exp.Where(this=condition)),
+        this=exp.Filter(this=aggregate.copy(), expression=exp.Where(this=exp.and_(*conditions, copy=False))),
         alias=exp.to_identifier(name, quoted=True),
     )
 
@@ -201,7 +211,7 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
         name, columns = source.take(fields[0] if fields else None, "this", "expressions")
         into = (name, held[0]) if fields and len(fields) == len(held or []) == 1 else None
     else:
-        columns, places, *_ = source.take(pivot, "expressions", "into", "this", "unpivot")
+        columns, places, *_ = source.take(pivot, "expressions", "into", "this", "unpivot", *_AROUND)
         nulls, into = False, (exp.to_identifier("name"), exp.to_identifier("value"))
         if places is not None:
             name, held = source.take(places, "this", "expressions")
@@ -252,7 +262,7 @@ def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str |
     """A column, and what stands in the column of names for it, if the query says so."""
     if type(item) is exp.Column:
         return item, None
-    if type(item) in (exp.Alias, exp.PivotAlias) and type(item.this) is exp.Column:
+    if type(item) in _NAMED and type(item.this) is exp.Column:
         return item.this, item.alias
     source.refuse(item, "clause", "UNPIVOT takes columns", "name the expression in a subquery")
 

@@ -1,0 +1,51 @@
+"""The subquery of EXISTS or IN without the clauses that do not decide which values it has.
+
+`EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that nothing is read in an order that belongs to
+private rows.
+
+Claim: EXISTS and IN have the same value without these clauses.
+Why: both ask whether some row is there. ORDER BY without LIMIT leaves no row out, DISTINCT leaves one of equal rows, and LIMIT
+of one row or more leaves a row where there is one, which is all that EXISTS asks.
+Source: ISO/IEC 9075-2, <exists predicate> and <in predicate>.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+from dpsql.sql.lower.scope import Scope
+
+
+def without_order(query: exp.Expr, *, exists: bool) -> exp.Expr:
+    """The subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing."""
+    if type(query) is not exp.Select:
+        return query
+    distinct, limit, offset = (query.args.get(name) for name in ("distinct", "limit", "offset"))
+    if (distinct is not None and distinct.args.get("on")) or offset is not None:
+        return query
+    if limit is not None and not (exists and _some(limit)):
+        return query
+    bare = query.copy()
+    for name in ("distinct", "order", "limit"):
+        bare.set(name, None)
+    return bare
+
+
+def check_order(scope: Scope, query: exp.Select, order: exp.Expr | None) -> None:
+    """Refuses an ORDER BY that a subquery goes without, and that names columns which are not there."""
+    names = {fold(item.alias) for item in query.expressions if item.alias}
+    for column in [] if order is None else order.find_all(exp.Column):
+        if column.args.get("table") or fold(column.name) not in names:
+            scope.column(column)
+
+
+def _some(limit: exp.Expr) -> bool:
+    """Whether a LIMIT lets a row through."""
+    number = limit.args.get("expression") if type(limit) is exp.Limit else None
+    return (
+        type(number) is exp.Literal
+        and not number.is_string
+        and number.this.isdigit()
+        and int(number.this) > 0
+    )

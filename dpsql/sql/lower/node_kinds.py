@@ -1,0 +1,31 @@
+"""Which nodes compare with the rows of a subquery, and which are functions that give rows."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+COUNTED = frozenset({"range", "generate_series"})
+"""Functions that count rows out in FROM."""
+
+
+def is_matching(node: exp.Expr) -> bool:
+    """Whether a node is EXISTS, or IN over a subquery."""
+    return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
+
+
+def is_quantified(node: exp.Expr) -> bool:
+    """Whether a node compares with ALL or ANY of a subquery; = ANY and <> ALL are IN and its opposite."""
+    side = node.args.get("expression")
+    if type(node) not in COMPARISONS or type(side) not in (exp.All, exp.Any):
+        return False
+    return (type(node), type(side)) not in ((exp.EQ, exp.Any), (exp.NEQ, exp.All))
+
+
+def is_table_function(node: exp.Expr) -> bool:
+    """Whether an item of FROM is a call that gives public rows."""
+    called = node.this if type(node) is exp.Table else None
+    named = called.this if type(called) is exp.Anonymous else None
+    return type(node) is exp.Unnest or (isinstance(named, str) and fold(named) in COUNTED)
