@@ -2,7 +2,7 @@
 
 `dpsql serve` runs in a process of its own over a small table, so that what is measured is what a query costs whatever the data.
 Clients, in two processes, ask one query after the other, each charged, at both doors; beside them as many threads ask the same
-engine in this process. How to read the table: benchmarks/README.md.
+engine in this process, and plain DuckDB. How to read the table: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def serving(folder: Path) -> Iterator[Served]:
         yield Served(process.pid, ports[0], ports[1], token)
     finally:
         process.terminate()
-        process.wait(60)
+        process.communicate(timeout=60)
 
 
 def _listening(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -159,9 +159,18 @@ def asked(opened: Sequence[Any], seconds: float, numbers: Iterator[float]) -> Me
     return took, last - first
 
 
+def numbered(first: int = 0, step: int = 1) -> Iterator[float]:
+    """Numbers from 0 to 90, each another, for any number of threads: no generator, which one thread runs at a time."""
+
+    def written(number: int) -> float:
+        return 90 * ((first + step * number) * 0.6180339887 % 1)
+
+    return map(written, count(1))
+
+
 def _share(door: str, served: Served, clients: int, seconds: float, place: int) -> Measured:
     """A process' share of the clients, whose numbers are no other's."""
-    numbers = (90 * ((place + _PROCESSES * number) * 0.6180339887 % 1) for number in count(1))
+    numbers = numbered(place, _PROCESSES)
     return asked([DOORS[door](served) for _ in range(clients)], seconds, numbers)
 
 
@@ -181,7 +190,7 @@ def at_door(door: str, served: Served, clients: int, seconds: float, first: int)
 def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measured:
     """What threads of one process see that share a ledger, each with a connection of its own."""
     policy = {**_POLICY, "database": "in process"}
-    numbers = (90 * ((first + number) * 0.6180339887 % 1) for number in count(1))
+    numbers = numbered(first)
 
     @contextmanager
     def client() -> Iterator[Ask]:
@@ -192,6 +201,25 @@ def in_process(folder: Path, clients: int, seconds: float, first: int) -> Measur
 
     with dpsql.SharedLedger(folder / f"{first}.ledger", policy=policy, analysts=["ana"]) as ledger:
         return asked([client() for _ in range(clients)], seconds, numbers)
+
+
+def plain_duckdb(folder: Path, clients: int, seconds: float, first: int) -> Measured:
+    """What as many threads see of DuckDB alone, each with a cursor of its own: no privacy, no ledger."""
+    numbers = numbered(first)
+
+    @contextmanager
+    def client() -> Iterator[Ask]:
+        with database.cursor() as cursor:
+            yield lambda number: cursor.execute(QUERY.format("?"), [number]).fetchall() and None
+
+    with duckdb.connect(str(folder / "visits.duckdb"), read_only=True) as database:
+        return asked([client() for _ in range(clients)], seconds, numbers)
+
+
+HERE: Mapping[str, Callable[[Path, int, float, int], Measured]] = {
+    "in process": in_process,
+    "DuckDB": plain_duckdb,
+}
 
 
 def processor(process: int) -> float | None:
@@ -216,12 +244,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         served = stack.enter_context(serving(folder))
         for line, clients in enumerate(options.clients):
-            for place, door in enumerate((*DOORS, "in process")):
-                first = 10_000_019 * (1 + len(DOORS) * line + place)
+            for place, door in enumerate((*DOORS, *HERE)):
+                first = 10_000_019 * (1 + (len(DOORS) + len(HERE)) * line + place)
                 before = _used(served, door)
                 took, elapsed = (
-                    in_process(folder, clients, options.seconds, first)
-                    if door == "in process"
+                    HERE[door](folder, clients, options.seconds, first)
+                    if door in HERE
                     else at_door(door, served, clients, options.seconds, first)
                 )
                 table.add_row(door, str(clients), *_cells(took, elapsed, _used(served, door) - before))
@@ -229,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _used(served: Served, door: str) -> float:
-    found = time.process_time() if door == "in process" else processor(served.process)
+    found = time.process_time() if door in HERE else processor(served.process)
     return math.nan if found is None else found
 
 

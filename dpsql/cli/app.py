@@ -10,6 +10,7 @@ import typer
 
 from dpsql import __version__
 from dpsql.cli.account import account
+from dpsql.cli.audit import audit
 from dpsql.cli.budget import budget
 from dpsql.cli.check import check
 from dpsql.cli.demo import demo
@@ -60,6 +61,7 @@ ledger.command()(reset)
 ledger.command()(amend)
 ledger.command()(unlock)
 ledger.command("return")(give_back)
+app.add_typer(audit, name="audit", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(users, name="users", context_settings={"help_option_names": ["-h", "--help"]})

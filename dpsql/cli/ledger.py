@@ -66,8 +66,8 @@ def verify(
     target: Target, anchor: AnchorFile = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
 ) -> None:
     """Check every entry, from the first to the last."""
-    anchored = _anchored_head(anchor, head)
-    with _opened(target, ledger_key) as history:
+    anchored = anchored_head(anchor, head)
+    with opened(target, ledger_key) as history:
         chain = history.verify(anchored)
     under = " under its key" if ledger_key else ""
     print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
@@ -83,7 +83,7 @@ def verify(
 @ledger.command()
 def export(target: Target, format_: FormatName = Format.jsonl, ledger_key: LedgerKey = None) -> None:
     """Write all entries to standard output, each checked against its digest."""
-    with _opened(target, ledger_key) as history:
+    with opened(target, ledger_key) as history:
         if format_ is Format.jsonl:
             for row in history.rows():
                 print(json.dumps(row, ensure_ascii=False))
@@ -107,7 +107,7 @@ def show(
     """Show the newest entries, oldest first."""
     from dpsql.shell.view import View
 
-    with _opened(target, ledger_key) as history:
+    with opened(target, ledger_key) as history:
         entries = history.last(last, table=table, analyst=analyst, kind=kind)
         budgets = history.budgets()
     if not entries:
@@ -120,18 +120,20 @@ def show(
 @ledger.command()
 def head(target: Target, ledger_key: LedgerKey = None) -> None:
     """Print where the ledger ends: to be kept where nobody who can write the ledger can change it."""
-    with _opened(target, ledger_key) as history:
+    with opened(target, ledger_key) as history:
         print(history.head())
 
 
-def _opened(target: str, key: Path | None) -> closing[LedgerReader]:
+def opened(target: str, key: Path | None) -> closing[LedgerReader]:
+    """A reader of a ledger, with the key that a file holds."""
     from dpsql.ledger.key import ledger_key
     from dpsql.ledger.reader import LedgerReader
 
     return closing(LedgerReader.open(target, ledger_key(key)))
 
 
-def _anchored_head(anchor: Path | None, head: str | None) -> Head | None:
+def anchored_head(anchor: Path | None, head: str | None) -> Head | None:
+    """The head that an anchor or an option names; None where neither is given."""
     from dpsql.ledger import Anchor
     from dpsql.ledger.protocol import Head
 

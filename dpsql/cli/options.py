@@ -112,6 +112,16 @@ AnchorFile = Annotated[
         show_default=False,
     ),
 ]
+AuditFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--audit",
+        envvar="DPSQL_AUDIT",
+        metavar="FILE",
+        help="The audit log. [default: the policy's name with the ending .audit]",
+        show_default=False,
+    ),
+]
 Analyst = Annotated[
     str | None,
     typer.Option(help="Who asks, for the ledger. [default: the login name]", show_default=False),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsql.cli.options import AnchorFile, LedgerFile, LedgerKey
+from dpsql.cli.options import AnchorFile, AuditFile, LedgerFile, LedgerKey
 from dpsql.cli.options import _epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
 from dpsql.errors import Error
@@ -97,6 +97,7 @@ def serve(
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
+    audit: AuditFile = None,
     users: Store = USERS,
     host: Host = "localhost",
     port: Port = 5439,
@@ -127,6 +128,7 @@ def serve(
             ledger=ledger or str(policy.with_suffix(".ledger")),
             ledger_key=ledger_key,
             anchor=anchor,
+            audit=audit or policy.with_suffix(".audit"),
             host=host,
             ports=ports,
             certificate=tls_certificate,
@@ -135,6 +137,9 @@ def serve(
         )
         return
 
+    from dpsql.ledger.audit_log import AuditLog
+    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.server.audit import Audit, anchor_of
     from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, reload, summary
     from dpsql.server.serving import Lifecycle
@@ -144,6 +149,9 @@ def serve(
 
     tls = None if tls_certificate is None else tls_context(tls_certificate, tls_key)
     store = UserStore.open(users)
+    log_of_events = AuditLog.open(
+        audit or policy.with_suffix(".audit"), read_key(ledger_key), anchor_of(anchor)
+    )
     service = Service(
         policy,
         database,
@@ -152,6 +160,7 @@ def serve(
         ledger_key=ledger_key,
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
+        audit=Audit(log_of_events),
         limits=Limits(
             workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
         ),

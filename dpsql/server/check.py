@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -11,8 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.errors import Error, OperationalError
+from dpsql.ledger.anchor import Anchor
+from dpsql.ledger.audit_log import unavailable, verified
+from dpsql.ledger.key import ledger_key
 from dpsql.ledger.open import MEMORY, is_url
+from dpsql.ledger.rows import START
 from dpsql.policy import load
+from dpsql.server.audit import anchor_of
 from dpsql.server.service import Service, summary
 from dpsql.server.sockets import require_private, tls_context
 from dpsql.server.users import UserStore
@@ -37,6 +43,7 @@ class Plan:
     ledger: str
     ledger_key: Path | None
     anchor: Path | None
+    audit: Path
     host: str
     ports: tuple[tuple[str, int], ...]
     certificate: Path | None
@@ -49,6 +56,7 @@ def checks(plan: Plan) -> Iterator[Finding]:
     yield _checked("policy", lambda: _policy(plan))
     yield _checked("users", lambda: _users(plan))
     yield _checked("database and ledger", lambda: _service(plan))
+    yield _checked("audit log", lambda: _audit(plan))
     yield _checked("encryption", lambda: _encryption(plan))
     for name, port in plan.ports:
         yield _checked(f"{name} port", partial(_port, plan.host, port))
@@ -100,6 +108,18 @@ def _service(plan: Plan) -> str:
             service.close()
     finally:
         store.close()
+
+
+def _audit(plan: Plan) -> str:
+    """The audit log from its first line to the last; one that is not there yet is not made."""
+    anchor = anchor_of(plan.anchor)
+    expected = (None if anchor is None else Anchor(anchor).head()) or START
+    if not plan.audit.exists() and expected == START:
+        return f"{plan.audit}, which begins then"
+    found = verified(plan.audit, ledger_key(plan.ledger_key), expected)
+    if not os.access(plan.audit, os.W_OK):
+        raise unavailable(plan.audit)
+    return f"{plan.audit}: an unbroken chain of {found.head.entries:,} events"
 
 
 def _encryption(plan: Plan) -> str:

@@ -10,8 +10,10 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
-from dpsql.errors import InternalError
+from dpsql.errors import Error, InternalError
+from dpsql.server.protocol.backend import error
 from dpsql.server.protocol.conversation import Conversation
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.frontend import MOST
@@ -36,6 +38,9 @@ from dpsql.server.users import User
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
+_CROWDED = error(
+    Failure("53300", "sorry, too many logins are under way already", "try again later", severity="FATAL")
+)
 
 
 class Listener:
@@ -94,6 +99,23 @@ class Listener:
         mock = Verifier.mock(name, self._secret)
         return (None, mock) if found is None else found
 
+    async def note(self, event: str, **facts: Any) -> None:
+        """Appends an event to the audit log, in a thread of the logins."""
+        work = partial(self.service.audit.note, event, **facts)
+        await asyncio.get_running_loop().run_in_executor(self._logins, work)
+
+    async def note_refused_login(self, name: str, peer: str) -> None:
+        """Notes a failed login; that it cannot be noted lets nobody in, and goes to the log of the process."""
+        work = partial(self._note_refused_login, name, peer)
+        await asyncio.get_running_loop().run_in_executor(self._logins, work)
+
+    def _note_refused_login(self, name: str, peer: str) -> None:
+        known = self.service.find(name) is not None
+        try:
+            self.service.audit.login_refused(name if known else None, "postgresql", peer)
+        except Error as error:
+            self.log("audit failed", code=error.code, message=error.message)
+
     def cancel(self, process: int, key: bytes) -> None:
         """Cancels what a session runs, for who has its key."""
         expected, client = self.sessions.get(process, (b"", None))
@@ -139,7 +161,8 @@ class Client(asyncio.Protocol):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._listener.has_login_for(self.network):
             self._listener.log("refused", peer=self._peer, reason="too many logins")
-            transport.abort()
+            transport.write(_CROWDED)
+            transport.close()
             return
         if len(self._listener.clients) >= self._limits.connections:
             self._listener.log("refused", peer=self._peer, reason="too many connections")
@@ -268,10 +291,11 @@ class Client(asyncio.Protocol):
             case Reject(name):
                 delay = self._listener.service.failed_logins.delay(name)
                 self._listener.log("login refused", user=name, peer=self._peer, delay=delay)
+                await self._listener.note_refused_login(name, self._peer)
                 await asyncio.sleep(delay)
                 self.conversation.rejected()
             case LogIn(_, parameters):
-                self._log_in(parameters)
+                await self._log_in(parameters)
             case DescribeStatement() if self._session is not None:
                 self.conversation.described(await self._session.describe(task))
             case RunStatement() if self._session is not None:
@@ -295,10 +319,13 @@ class Client(asyncio.Protocol):
             return
         self.conversation.tls_started()
 
-    def _log_in(self, parameters: dict[str, str]) -> None:
+    def _connected(self) -> asyncio.Transport | None:
+        return self._transport
+
+    async def _log_in(self, parameters: dict[str, str]) -> None:
         if self._user is None or self._transport is None:
             return
-        session = Session(self._listener.service, self._user)
+        session = Session(self._listener.service, self._user, self._peer)
         try:
             for name, value in of_startup(parameters):
                 session.settings.set(name, value)
@@ -307,6 +334,24 @@ class Client(asyncio.Protocol):
             self.conversation.fail(Failure(failure.sqlstate, failure.message, failure.hint, severity="FATAL"))
             return
         self._listener.service.failed_logins.forgive(self._user.name)
+        failed: Error | None = None
+        try:
+            await self._listener.note(
+                "login",
+                user=self._user.name,
+                role=self._user.role.value,
+                door="postgresql",
+                peer=self._peer,
+                method="password",
+            )
+        except Error as error:
+            failed = error
+        if failed is not None:
+            self.conversation.fail(Failure("58030", failed.message, failed.hint, severity="FATAL"))
+            return
+        transport = self._connected()
+        if transport is None:  # it has left meanwhile
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._session = session
@@ -315,7 +360,7 @@ class Client(asyncio.Protocol):
             self._process = secrets.randbelow(2**31 - 1) + 1
         key = secrets.token_bytes(4)
         self._listener.sessions[self._process] = (key, self)
-        tls = self._transport.get_extra_info("ssl_object") is not None
+        tls = transport.get_extra_info("ssl_object") is not None
         self._listener.log(
             "login", user=self._user.name, role=self._user.role.value, peer=self._peer, tls=tls
         )

@@ -47,6 +47,20 @@ class Rate:
     seconds: float
 
 
+@dataclass(slots=True)
+class Bucket:
+    """A token bucket: what may be done now, at a rate."""
+
+    rate: Rate
+    tokens: float
+    filled: float
+
+    def fill(self, now: float) -> None:
+        """Adds what has come in since it was filled last."""
+        self.tokens = min(self.rate.burst, self.tokens + (now - self.filled) / self.rate.seconds)
+        self.filled = now
+
+
 OF_ONE = Rate(20, 15.0)
 """Checks of passwords that come from one network."""
 OF_ALL = Rate(60, 1.0)
@@ -66,8 +80,8 @@ class PasswordChecks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._all = _Bucket(OF_ALL, OF_ALL.burst, clock())
-        self._networks = OrderedDict[str, _Bucket]()
+        self._all = Bucket(OF_ALL, OF_ALL.burst, clock())
+        self._networks = OrderedDict[str, Bucket]()
 
     def take(self, network: str) -> bool:
         """Whether one more password from a network may be checked now, which is counted.
@@ -80,7 +94,7 @@ class PasswordChecks:
         (True, False)
         """
         now = self._clock()
-        own = self._networks.pop(network, None) or _Bucket(OF_ONE, OF_ONE.burst, now)
+        own = self._networks.pop(network, None) or Bucket(OF_ONE, OF_ONE.burst, now)
         self._networks[network] = own
         while len(self._networks) > _MOST_NETWORKS:
             self._networks.popitem(last=False)
@@ -97,15 +111,3 @@ class PasswordChecks:
         for each in (self._all, self._networks.get(network)):
             if each is not None:
                 each.tokens = min(each.rate.burst, each.tokens + 1)
-
-
-@dataclass(slots=True)
-class _Bucket:
-    rate: Rate
-    tokens: float
-    filled: float
-
-    def fill(self, now: float) -> None:
-        """Adds what has come in since it was filled last."""
-        self.tokens = min(self.rate.burst, self.tokens + (now - self.filled) / self.rate.seconds)
-        self.filled = now

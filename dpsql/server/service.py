@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -20,10 +21,13 @@ from dpsql.errors import Error, InternalError, OperationalError, PolicyError, Pr
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
 from dpsql.policy import Policy, load
+from dpsql.server.audit import Audit
 from dpsql.server.catalogue import Catalogue
 from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
+from dpsql.sql.read.parse import stated
+from dpsql.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +189,10 @@ class Service:
         anchor: str | Path | None = None,
         epsilon: str | None = None,
         limits: Limits | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self.audit = audit or Audit()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
         self._source, self._database = policy, str(database)
@@ -199,6 +205,20 @@ class Service:
         self.reloads = 0
         """How often the policy or the data has changed since the start."""
         self._begin(load(policy))
+        try:
+            self.audit.note("start", dpsql=VERSION, **self.state())
+        except BaseException:
+            self.close()
+            raise
+
+    def state(self) -> dict[str, Any]:
+        """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
+        return {
+            "policy": self.policy.digest(),
+            "data_version": self.policy.data_version,
+            "users": Counter(user.role.value for user in self.users.list()),
+            "ledger": f"{self._head.entries} {self._head.digest}",
+        }
 
     def _begin(self, policy: Policy) -> None:
         """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
@@ -223,11 +243,12 @@ class Service:
         try:
             with connections.of(names[0]) as first:
                 found, catalog = first.engine.policy, first.engine.catalog
+                head = first.engine.ledger.head()
         except BaseException:
             connections.close()
             ledger.close()
             raise
-        self.policy, self._catalog, self._ledger = found, catalog, ledger
+        self.policy, self._catalog, self._ledger, self._head = found, catalog, ledger, head
         self.connections, self._files = connections, files
 
     def _places(self, policy: Policy) -> list[str]:
@@ -295,6 +316,13 @@ class Service:
                 self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
             return self._catalogue
 
+    def loss(self, sql: str, dialect: str, given: Any) -> Any:
+        """The ε that a query is asked for with: what its text says, else what is given, else the policy's; None without any."""
+        said = stated(sql, dialect).epsilon if "epsilon" in sql.lower() else None
+        return next(
+            (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
+        )
+
     def find(self, name: str) -> tuple[User, Any] | None:
         """The user of a name with the verifier of the password, None where there is none."""
         return self.users.find(name)
@@ -306,22 +334,34 @@ class Service:
         if self._catalogue is not None:
             self._catalogue.close()
         self._ledger.close()
+        with suppress(Error):  # all else has ended well
+            self.audit.note("stop")
+        self.audit.close()
 
 
 async def reload(service: Service, log: Callable[..., None], by: str) -> None:
     """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload`."""
     failed = ""
+    await _note(service, "reload asked", by=by)
     try:
         await service.reload()
     except Error as error:
         log("reload refused", by=by, code=error.code, message=error.message)
+        await _note(service, "reload refused", by=by, code=error.code)
         raise
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
         failed = type(error).__name__
     if failed:
         log("reload refused", by=by, code=InternalError.code, message=failed)
+        await _note(service, "reload refused", by=by, code=InternalError.code)
         raise InternalError("the reload has failed", hint="the owner's log says by what")
     log("reload", by=by, policy=service.policy.digest(), data_version=service.policy.data_version)
+    await _note(service, "reload", by=by, **service.state())
+
+
+async def _note(service: Service, event: str, **facts: Any) -> None:
+    """Appends an event to the audit log, while others go on."""
+    await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note, event, **facts))
 
 
 def _connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:

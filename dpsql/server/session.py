@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
-from dpsql.request.loss import rounded
+from dpsql.request.loss import amount, rounded
+from dpsql.server.audit import Caller
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
 from dpsql.server.protocol.values import BOOL, INT8, NUMERIC, TEXT, Column, decoded, oid_of
@@ -59,12 +59,13 @@ _PLAN = (Column("plan", TEXT),)
 class Session:
     """What one logged-in user asks, one statement after the other."""
 
-    def __init__(self, service: Service, user: User) -> None:
-        self.user = user
+    def __init__(self, service: Service, user: User, peer: str = "") -> None:
+        self.user, self._peer = user, peer
         self.settings = Settings(user.name, service.epsilon)
         self._service = service
         self._running = Running(service, user)
         self._last: Result | None = None
+        self._described_last: object = None
 
     async def describe(self, task: DescribeStatement) -> Description | Failure:
         """The columns and parameters of a statement; nothing is charged."""
@@ -112,8 +113,16 @@ class Session:
         looked = self._looked_around(text, values)
         if looked is not None:
             return Description(looked[0], types)
+        state = self._state(text, values)
         columns = self._running.with_connection(lambda connection: self._columns(connection, text, values))
+        # What was asked by samples of the types may have other columns with the values.
+        self._described_last = None if task.values is None else (state, columns)
         return Description(columns, types)
+
+    def _state(self, text: str, values: tuple[Any, ...]) -> object:
+        """All that the columns of an answer follow from, but the catalogue, which a reload alone changes."""
+        options = sorted(self.settings.options().items())
+        return text, [(type(value), value) for value in values], options, self._service.reloads
 
     def _looked_around(
         self, text: str, values: tuple[Any, ...]
@@ -168,6 +177,7 @@ class Session:
         if (
             task.columns is not None
             and (task.values or self._service.reloads)
+            and self._described_last != (self._state(text, task.values), task.columns)
             and self._columns(connection, text, task.values) != task.columns
         ):
             raise Failed(
@@ -175,9 +185,15 @@ class Session:
                 "with these parameters the answer has columns of other types than the statement was described with",
                 "cast the parameters; nothing was charged",
             )
+        what = "explain" if first_words(text, 1) == ["explain"] else "query"
+        caller = Caller(
+            self.user.name, self._service.policy.analyst(self.user.name), "postgresql", self._peer
+        )
         try:
-            result = connection.query(query, _named(text, task.values), **self.settings.options())
-            states = connection.budget().values()
+            with self._service.audit.asking(caller, what) as outcome:
+                result = connection.query(query, _named(text, task.values), **self.settings.options())
+                outcome.answered(result)
+                states = connection.budget().values()
         except Error as error:
             raise _Refused(failure(error, query, places)) from None
         columns = tuple(
@@ -187,7 +203,8 @@ class Session:
             return Answer("EXPLAIN", columns, result.rows)
         self._last = result
         wanted = self.settings.get("dpsql.notices") == "on"
-        notices = _notices(result, self.settings.get("dpsql.epsilon"), list(states)) if wanted else ()
+        loss = self._service.loss(query, self.settings.dialect, self.settings.get("dpsql.epsilon"))
+        notices = _notices(result, loss, list(states)) if wanted else ()
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
 
     def _utility(self, text: str) -> Answer:
@@ -367,9 +384,9 @@ def _cancelled(*, charged: bool | None) -> Failure:
             return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
-def _notices(result: Result, epsilon: str, states: list[BudgetState]) -> tuple[Failure, ...]:
+def _notices(result: Result, epsilon: Any, states: list[BudgetState]) -> tuple[Failure, ...]:
     """The warnings of an answer, the ± of its columns, and its price."""
-    loss = Fraction(epsilon) if epsilon else None
+    loss = None if epsilon is None else amount(epsilon)
     found = [Failure("01000", text, severity="WARNING") for text in result.notices]
     found += [Failure("00000", text, severity="NOTICE") for text in _errors(result)]
     price = charged(result.receipt, loss, states)

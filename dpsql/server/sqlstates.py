@@ -30,6 +30,7 @@ _BY_CODE = {
     "epsilon_floor": "22023",
     "cancelled": "57014",
     "table_locked": "55006",
+    "audit": "58030",
     "too_many_statements": "53400",
 }
 _BY_CLASS: tuple[tuple[type[Error], str], ...] = (

@@ -42,7 +42,8 @@ def charged(
 ) -> str:
     """One line a table: what the answer was charged, what is left; and what was answered again, and `answered_at` when.
 
-    `epsilon` is the loss that was asked for; a receipt with an accuracy holds the one that was found for it.
+    `epsilon` is the loss that was asked for; where it is not known, the charge is in the accountant's own unit. A receipt
+    with an accuracy holds the one that was found for it.
     """
     if receipt.target is not None:
         epsilon = Fraction(receipt.target["epsilon"])
@@ -57,13 +58,14 @@ def charged(
         symbol = accountant_named(state.accountant).symbol
         parts = [] if symbol == "ε" or epsilon is None else [f"{symbol} {rounded(loss, up=True)}"]
         parts += [f"δ {rounded(delta, up=True)}"] if delta else []
-        price = rounded(loss if epsilon is None or symbol == "ε" else epsilon, 6, up=True)
+        named = "ε" if symbol == "ε" or epsilon is not None else symbol
+        price = f"{named} {rounded(loss if symbol == 'ε' or epsilon is None else epsilon, 6, up=True)}"
         parts += [f"in {len(entries)} steps"] if receipt.target is not None and len(entries) > 1 else []
         more = f" ({', '.join(parts)})" if parts else ""
         if "slice" in entries[0]:
-            lines.append(f"charged to reservation {entries[0]['slice']} of {state.name}: ε {price}{more}")
+            lines.append(f"charged to reservation {entries[0]['slice']} of {state.name}: {price}{more}")
         else:
-            lines.append(f"charged to {state.name}: ε {price}{more}; {left(state)}")
+            lines.append(f"charged to {state.name}: {price}{more}; {left(state)}")
     if receipt.replayed:
         paid = ", ".join(map(str, receipt.replayed))
         free = "the rest is free" if receipt.entries else "nothing was charged"

@@ -5,20 +5,26 @@ A page runs from top to bottom in an empty directory that has the tutorial's dat
 - `python`: executed, all in one namespace. `title="Not run: …"` says why a block is only compiled.
 - `console`: lines that begin with `$ ` are commands. The lines below are what is printed, with any numbers, any width of
   columns, and `…` for any lines; without such lines, a command has to succeed. In a shell, lines behind its prompt are
-  typed into it.
-- `yaml`: a policy. With `title="hie.yaml"` it is that file; without, its keys are put into the page's `hie.yaml`.
+  typed into it. `dpsql serve` runs until the page ends, on ports that are free; what the page writes as its ports are
+  those. `psql` logs in with the password that `dpsql users add` showed. What is asked over HTTP has the last token.
+- `yaml`: a policy. With a title it is that file; without, its keys are put into the page's `hie.yaml`.
 - `sql`: statements, each asked once. A title names the dialect; a line `-- refused: CODE` before a statement says that it
   is refused.
 - `sh`, `text`, `json`: shown, and not run.
+
+A page that begins with `<!-- runs after PAGE -->` goes on where that one ends, in the same directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +107,12 @@ def dpsql_command(arguments: list[str], typed: str = "") -> Ran:
     return Ran(0, written.getvalue())
 
 
+def page_before(page: Path) -> Path | None:
+    """The page after which this one runs; None for one that stands alone."""
+    match = re.match(r"<!-- runs after (\S+) -->\n", page.read_text(encoding="utf-8"))
+    return None if match is None else page.parent / match[1]
+
+
 class Page:
     """Runs the blocks of one page in the present directory."""
 
@@ -108,9 +120,19 @@ class Page:
         self.name = name(page)
         self.blocks = blocks(page)
         self.names: dict[str, Any] = {"__name__": "__main__"}
+        before = page_before(page)
+        self._before = None if before is None else Page(before)
+        self._servers = Servers()
 
     def run(self) -> None:
         """Runs all blocks; an error names the page and the line."""
+        with self._servers, mock.patch.dict(os.environ):
+            self._run_blocks()
+
+    def _run_blocks(self) -> None:
+        if self._before is not None:
+            self._before._servers = self._servers
+            self._before._run_blocks()
         for block in self.blocks:
             try:
                 getattr(self, f"_run_{block.language}")(block)
@@ -118,35 +140,50 @@ class Page:
                 raise AssertionError(f"{self.name}, line {block.line}: {error}") from error
 
     def _run_python(self, block: Block) -> None:
-        code = compile("\n" * block.line + block.text, self.name, "exec")
+        text = self._servers.with_ports(block.text)
+        code = compile("\n" * block.line + text, self.name, "exec")
         if not block.title.startswith("Not run"):
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(code, self.names)
 
     def _run_console(self, block: Block) -> None:
         for command, shown in _commands(block.text):
-            program, *arguments = shlex.split(command)
+            program, *arguments = shlex.split(self._servers.with_ports(command))
+            if program == "psql":
+                self._compare(command, shown, self._servers.psql(arguments))
+                continue
             assert program == "dpsql", command
+            if arguments[0] == "serve" and "--check" not in arguments:
+                self._compare(command, shown, self._servers.start(arguments))
+                continue
+            if arguments[0] == "serve":
+                arguments += ["--port", "0", "--http-port", "0"]
             typed = [match[1] for line in shown if (match := _SHELL_INPUT.match(line))]
             ran = dpsql_command(arguments, "\n".join(typed) + "\n")
-            refused = any(line.startswith("error[") for line in shown)
-            assert ran.code in (_ERRORS if refused else {0}), f"{command}\n{ran.text}"
-            if shown and not typed:
-                expected = re.escape(_plain("\n".join(shown))).replace("…", ".*")
-                assert re.fullmatch(expected, _plain(ran.text), re.DOTALL), f"{command}\n{ran.text}"
+            self._servers.learn(arguments, ran.text)
+            self._compare(command, [] if typed else shown, ran)
+
+    def _compare(self, command: str, shown: list[str], ran: Ran | None) -> None:
+        """What a command did with what the page shows of it; None is for one that is not here."""
+        if ran is None:
+            return
+        refused = any(line.startswith(("error[", "ERROR:")) for line in shown)
+        assert ran.code in (_ERRORS if refused else {0}), f"{command}\n{ran.text}"
+        if shown:
+            expected = re.escape(_plain("\n".join(shown))).replace("…", ".*")
+            assert re.fullmatch(expected, _plain(ran.text), re.DOTALL), f"{command}\n{ran.text}"
 
     def _run_yaml(self, block: Block) -> None:
-        policy = Path("hie.yaml")
+        policy = Path(block.title or "hie.yaml")
         if block.title:
-            assert block.title == policy.name
             policy.write_text(block.text, encoding="utf-8")
         else:
             whole = merged(yaml.safe_load(policy.read_text(encoding="utf-8")), yaml.safe_load(block.text))
             policy.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
         # What a page has spent so far was of the policy before.
-        for path in Path().glob("hie.ledger*"):
+        for path in Path().glob(f"{policy.stem}.ledger*"):
             path.unlink()
-        dpsql.connect("hie.duckdb", policy=policy, ledger=":memory:").close()
+        dpsql.connect(f"{policy.stem}.duckdb", policy=policy, ledger=":memory:").close()
 
     def _run_sql(self, block: Block) -> None:
         dialect = DIALECTS[block.title] if block.title else "duckdb"
@@ -165,6 +202,64 @@ class Page:
     def _run_sh(self, block: Block) -> None: ...
 
     _run_text = _run_json = _run_sh
+
+
+class Servers:
+    """The servers that a page starts, until it ends, and what it is told of users on the way."""
+
+    def __init__(self) -> None:
+        self._ports = {"5439": "5439", "8439": "8439"}
+        self._passwords: dict[str, str] = {}
+        self._running: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.terminate()
+            process.communicate(timeout=60)
+
+    def with_ports(self, text: str) -> str:
+        """A text in which the page's ports are those that its server has."""
+        return re.sub(r"\b[58]439\b", lambda match: self._ports[match[0]], text)
+
+    def learn(self, arguments: list[str], told: str) -> None:
+        """Notes a password or a token that a command has shown."""
+        if password := re.search(r"^password: (\S+)$", told, re.MULTILINE):
+            self._passwords[arguments[2]] = password[1]
+            os.environ.setdefault("PGPASSWORD", password[1])
+        if token := re.search(r"^token: (\S+)$", told, re.MULTILINE):
+            os.environ["DPSQL_TOKEN"] = token[1]
+
+    def start(self, arguments: list[str]) -> Ran:
+        """Starts `dpsql serve`, and returns when it listens, with what it has said."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dpsql.cli", *arguments, "--port", "0", "--http-port", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self._running.append(process)
+        said = ""
+        for line in process.stdout or ():
+            said += line
+            for name, port in (("PostgreSQL", "5439"), ("HTTP", "8439")):
+                if match := re.match(rf"{name}: listening on \S+?:(\d+)", line):
+                    self._ports[port] = match[1]
+            if line.startswith("Ctrl-C"):
+                return Ran(0, said)
+        return Ran(process.wait(60), said)
+
+    def psql(self, arguments: list[str]) -> Ran | None:
+        """Runs psql as the user that its address names; None where there is no psql, but in CI."""
+        program = shutil.which("psql")
+        if program is None and not os.environ.get("CI"):
+            return None
+        assert program is not None, "there is no psql"
+        (user,) = re.findall(r"\buser=(\S+)", arguments[0])
+        ran = subprocess.run(
+            [program, "-X", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            timeout=60, env={**os.environ, "PGPASSWORD": self._passwords[user]},
+        )  # fmt: skip
+        return Ran(ran.returncode, ran.stdout)
 
 
 def merged(below: Any, above: Any) -> Any:
@@ -196,7 +291,7 @@ def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _plain(text: str) -> str:
     """A text with one space between words and one sign for each number, as noise has any digits."""
-    text = re.sub(r"─+", "─", text.strip())
+    text = re.sub(r"─+|-{4,}", "─", text.strip())
     text = re.sub(r"-?\d[\d,]*(\.\d+)?(e-?\d+)?", "#", text)
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 

@@ -89,5 +89,5 @@ def test_server_prints_each_door_and_number_of_clients() -> None:
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
-    for name in ("PostgreSQL", "HTTP", "in process"):
+    for name in ("PostgreSQL", "HTTP", "in process", "DuckDB"):
         assert sum(name in line for line in run.stdout.splitlines()) == 2

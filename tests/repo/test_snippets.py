@@ -12,7 +12,9 @@ from repo.snippets import ROOT, Page, blocks, dpsql_command, name, pages
 
 import dpsql
 
-PAGES = [page for page in pages() if blocks(page)]
+BEFORE = {snippets.page_before(page) for page in pages()}
+PAGES = [page for page in pages() if blocks(page) and page not in BEFORE]
+"""Pages that are run; those after which another one runs are run with it."""
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -55,7 +57,7 @@ def test_named_commands_exist() -> None:
                 continue
             path = [words[0]]
             if (
-                words[0] in ("ledger", "receipt", "users")
+                words[0] in ("audit", "ledger", "receipt", "users")
                 and len(words) > 1
                 and re.fullmatch(r"[a-z]+", words[1])
             ):
@@ -165,3 +167,13 @@ def test_a_wrong_page_is_noticed(
     monkeypatch.setattr(snippets, "ROOT", tmp_path)
     with pytest.raises(AssertionError, match=reason):
         Page(tmp_path / "page.md").run()
+
+
+def test_the_tutorial_names_what_the_web_page_has() -> None:
+    """Bold words of the section on the browser are words of the page's files."""
+    section = (ROOT / "docs" / "tutorial-analyst.md").read_text(encoding="utf-8").partition("## 4.")[2]
+    bold = set(re.findall(r"\*\*(\w+)\*\*", section.partition("\n## ")[0]))
+    files = (ROOT / "dpsql" / "server" / "http" / "page").glob("*.js")
+    page = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert bold == {"Ask", "History", "Tables", "Budget"}
+    assert all(f'["{word}", ' in page for word in bold)

@@ -17,7 +17,9 @@ from typing import Any
 import clinic
 import pytest
 
+from dpsql.ledger.audit_log import AuditEvent, AuditLog, events
 from dpsql.policy import load
+from dpsql.server.audit import Audit
 from dpsql.server.catalogue import Catalogue
 from dpsql.server.http.door import Door
 from dpsql.server.listener import Listener
@@ -104,6 +106,11 @@ class Served:
             return Told(answer.status, dict(answer.getheaders()), answer.read())
 
     @property
+    def audit(self) -> list[AuditEvent]:
+        """The events of the audit log."""
+        return list(events(self.folder / "clinic.audit"))
+
+    @property
     def ledger(self) -> Path:
         """The ledger's file."""
         return self.folder / "clinic.ledger"
@@ -139,7 +146,12 @@ def serving(
     file = folder / "clinic.duckdb"
     store = UserStore.open(folder / "clinic.users") if file.exists() else prepared(folder)[1]
     service = Service(
-        load(policy or POLICY), file, users=store, ledger=folder / "clinic.ledger", limits=limits or Limits()
+        load(policy or POLICY),
+        file,
+        users=store,
+        ledger=folder / "clinic.ledger",
+        limits=limits or Limits(),
+        audit=Audit(AuditLog.open(folder / "clinic.audit")),
     )
     key = (service.policy.digest(), service.limits.catalogue_seconds)
     service._catalogue = _TWINS.get(key)

@@ -25,7 +25,7 @@ RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
 
 def recorded() -> Iterator[Any]:
     """The queries that clients send, with their parameters' values."""
-    for number, part in enumerate(re.findall(r"-- (psql|SQLAlchemy)([^\n]*)\n(.*?);\n(?:-- values ([^\n]*)\n)?", RECORDED.read_text(encoding="utf-8"), re.DOTALL)):  # fmt: skip
+    for number, part in enumerate(re.findall(r"-- (psql|SQLAlchemy|JDBC|pgcli)([^\n]*)\n(.*?);\n(?:-- values ([^\n]*)\n)?", RECORDED.read_text(encoding="utf-8"), re.DOTALL)):  # fmt: skip
         client, command, text, values = part
         yield pytest.param(text, json.loads(values or "[]"), id=f"{number} {client}{command}")
 
@@ -257,3 +257,37 @@ def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:
 def test_parameters_have_the_types_of_what_they_stand_beside(text: str, types: dict[int, Type]) -> None:
     columns = {"age": Type.INTEGER, "name": Type.VARCHAR, "day": Type.DATE}
     assert parameter_types(text, columns) == types
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{r}", ["visits", "wards"]),
+        ('{"r"}', ["visits", "wards"]),
+        ("{v,r}", ["visits", "wards"]),
+        ("{v,m}", []),
+    ],
+)
+def test_an_array_as_postgresql_writes_one(catalogue: Catalogue, text: str, found: list[str]) -> None:
+    query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
+    assert [name for (name,) in asked(catalogue, query, [text])] == found
+    written = query.replace("$1", f"'{text}'")
+    assert [name for (name,) in asked(catalogue, written)] == found
+
+
+@pytest.mark.parametrize("text", ["r", "{r", "{r}}", "{{r}}", "{r,}", "{,r}", '{"r}', "{r} OR 1=1", ""])
+def test_what_is_no_plain_array_is_refused(catalogue: Catalogue, text: str) -> None:
+    with pytest.raises(QueryRejected, match="plain list of names"):
+        asked(catalogue, "SELECT relname FROM pg_class WHERE relkind = ANY($1)", [text])
+
+
+def test_replacements_cannot_grow_without_end(catalogue: Catalogue) -> None:
+    """REPLACE of each letter by many, in itself again and again, would fill the server's memory."""
+    grown = "relname"
+    for _ in range(4):
+        grown = f"replace({grown}, 'a', '{'a' * 60}')"
+    ((longest,),) = asked(catalogue, f"SELECT MAX(length({grown})) FROM pg_class WHERE relname = 'wards'")
+    assert longest <= 60 * 10_000
+    for wrong in ("replace(relname, 'a', relname)", f"replace(relname, 'a', '{'a' * 64}')"):
+        with pytest.raises(QueryRejected, match="REPLACE takes two short texts"):
+            asked(catalogue, f"SELECT {wrong} FROM pg_class")

@@ -42,6 +42,7 @@ def test_a_server_that_would_start_is_said_to(
         "policy",
         "users",
         "database and ledger",
+        "audit log",
         "encryption",
         "PostgreSQL port",
         "HTTP port",

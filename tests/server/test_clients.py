@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,7 +18,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from .conftest import PASSWORD, Served
+from dpsql.connection import Connection
+
+from .conftest import PASSWORD, POLICY, Serve, Served
 
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 
@@ -247,3 +250,61 @@ def test_a_wrong_password_opens_nothing(shared: Served) -> None:
     _, err = psql(shared, "SELECT 1", user="nobody")
     assert "password authentication failed" in err
     assert {facts["user"] for event, facts in shared.logged if event == "login refused"} == {"ana", "nobody"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "said"),
+    [
+        ("-c dpsql.epsilon=0.5", "", "ε 0.5 (ρ"),
+        ("", "WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.25) ", "ε 0.25 (ρ"),
+        ("", "", "ε 0.125 (ρ"),
+    ],
+)
+def test_the_price_is_the_epsilon_that_was_asked_for(
+    tmp_path: Path, serve: Serve, options: str, text: str, said: str
+) -> None:
+    """Of the text, the session or the policy; ρ never passes for ε."""
+    policy = {**POLICY, "budget": {"epsilon": 30, "delta": 1e-6}, "default_epsilon": 0.125}
+    with serve(tmp_path, policy=policy) as served:
+        told: list[str] = []
+        with psycopg.connect(served.dsn(), autocommit=True, options=options) as connection:
+            connection.add_notice_handler(lambda diagnostic: told.append(str(diagnostic.message_primary)))
+            connection.execute(f"SELECT {text}COUNT(*) AS n FROM visits")
+        assert f"charged to visits: {said}" in told[-1]
+        asked = {"sql": f"SELECT {text}COUNT(*) AS n FROM visits WHERE days > 1"}
+        epsilon = {"epsilon": 0.5} if options and not text else {}
+        answer = served.ask("/v1/query", {**asked, **epsilon}, token=served.token())
+        assert said in answer.json["cost"][0]
+
+
+def test_a_question_with_parameters_is_planned_once_to_describe_and_once_to_answer(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A portal that was described with its values is not described again; one of samples of the types is."""
+    explained = list[str]()
+    explain = Connection.explain
+
+    def counted(self: Connection, text: str, *arguments: Any, **options: Any) -> Any:
+        explained.append(text)
+        return explain(self, text, *arguments, **options)
+
+    monkeypatch.setattr(Connection, "explain", counted)
+    with connected(shared) as connection:
+        connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
+        assert len(explained) == 1
+
+    async def prepared() -> None:
+        session = await asyncpg.connect(
+            host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD,
+            server_settings={"dpsql.epsilon": "0.5"},
+        )  # fmt: skip
+        try:
+            statement = await session.prepare("SELECT COUNT(*) AS n FROM visits WHERE days > $1")
+            del explained[:]
+            await statement.fetch(2)
+            await statement.fetch(3)
+            assert len(explained) == 2
+        finally:
+            await session.close()
+
+    asyncio.run(prepared())

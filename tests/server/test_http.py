@@ -274,8 +274,10 @@ def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged
         spent = served.spent()
         if told.status == 504:
             assert told.json["error"]["charged"] is (spent > 0)
+        # Cancelled after its charge, as on a busy machine, its answer is lost: to ask again is charged again.
+        lost = spent if told.status == 504 else 0
         assert served.ask("/v1/query", {**body, "seconds": 60}, token=token).status == 200
-        assert served.spent() == Fraction(1, 10)
+        assert served.spent() == Fraction(1, 10) + lost
 
 
 def test_json_that_means_two_things_is_none() -> None:

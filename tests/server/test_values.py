@@ -90,3 +90,11 @@ def test_lists_and_maps() -> None:
     assert encoded([1, None], oid_of("BIGINT[]"), 1) == head + struct.pack("!iqi", 8, 1, -1)
     assert encoded({dt.date(2024, 1, 1): 3}, oid_of("MAP(DATE, BIGINT)"), 0) == b'{"2024-01-01": 3}'
     assert as_text(["", "null", "a,b", "{"]) == '{"","null","a,b","{"}'
+
+
+@pytest.mark.parametrize("zone", ["", " +00", " +01", " -05:30"])
+def test_a_zone_behind_a_day_is_ignored_as_postgresql_does(zone: str) -> None:
+    """JDBC's driver writes it, and means the day."""
+    assert decoded(f"2024-03-31{zone}".encode(), DATE, 0) == dt.date(2024, 3, 31)
+    at = dt.datetime(2024, 3, 31, 2, 30)
+    assert decoded(f"2024-03-31 02:30:00{zone.strip()}".encode(), TIMESTAMP, 0) == at

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar
 
-from dpsql.errors import OperationalError
+from dpsql.errors import Error, OperationalError
 from dpsql.server.http.statuses import unauthenticated
 from dpsql.server.http.web_sessions import PREFIX, WebSessions
 from dpsql.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
@@ -61,7 +61,11 @@ class Access:
         if scheme.lower() != "basic":
             await self._refused("", peer)
         user, verifier = await self._of_password(given.strip(), peer)
-        self._log("login", user=user.name, role=user.role.value, peer=peer, door="http")
+        facts = {"user": user.name, "role": user.role.value, "door": "http", "peer": peer}
+        await self._in(
+            self._tokens, lambda: self._service.audit.note("login", method="password", **facts) and None
+        )
+        self._log("login", **facts)
         return user, self.sessions.begin(user.name, verifier)
 
     def end(self, authorization: list[str]) -> None:
@@ -125,8 +129,17 @@ class Access:
         self.failures += 1
         delay = self._service.failed_logins.delay(who)
         self._log("login refused", user=who, peer=peer, delay=delay, door="http")
+        await self._in(self._passwords, lambda: self._note_refused(who, peer))
         await asyncio.sleep(delay)
         raise unauthenticated()
+
+    def _note_refused(self, who: str, peer: str) -> None:
+        is_token = who.startswith("token ")
+        known = is_token or self._service.find(who) is not None
+        try:
+            self._service.audit.login_refused(who if known else None, "http", peer)
+        except Error as error:
+            self._log("audit failed", code=error.code, message=error.message)
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)

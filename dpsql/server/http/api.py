@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,7 @@ from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.request.loss import amount
 from dpsql.request.query import QueryOptions
+from dpsql.server.audit import Caller, Outcome
 from dpsql.server.http import openapi, page
 from dpsql.server.http.access import Access
 from dpsql.server.http.answers import Answers
@@ -122,7 +123,7 @@ class Api:
         return endpoint
 
     async def _answered(self, route: _Route, request: Request) -> Response:
-        begun, peer = time.monotonic(), request.client.host if request.client else ""
+        begun, peer = time.monotonic(), _peer(request)
         facts: dict[str, Any] = {}
         try:
             self._require_serving()
@@ -204,12 +205,15 @@ class Api:
         asked, form = query_request(await self._body(request)), _form(request)
         request.state.sql = asked.sql
         _require_asking(user)
-        running = Running(self.service, user)
+        running, peer = Running(self.service, user), _peer(request)
 
         def ask(connection: Connection) -> bytes:
             terms = self._terms(asked)
-            result = connection.query(asked.sql, asked.parameters, **terms)
-            return self._document(user, asked, terms.get("epsilon"), (connection, result, form))
+            with self._audited(user, peer, "query") as outcome:
+                result = connection.query(asked.sql, asked.parameters, **terms)
+                outcome.answered(result)
+            loss = self.service.loss(asked.sql, terms.get("dialect") or "duckdb", terms.get("epsilon"))
+            return self._document(user, asked, loss, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
@@ -222,20 +226,27 @@ class Api:
             raise ProgrammingError(
                 f"stored releases are combined whatever their {min(unknown)}", code="argument"
             )
-        running = Running(self.service, user)
+        running, peer = Running(self.service, user), _peer(request)
 
         def ask(connection: Connection) -> bytes:
             options = asked.options
-            result = connection.combine(
-                asked.sql,
-                asked.parameters,
-                max_groups=options.get("max_groups"),
-                dialect=options.get("dialect"),
-            )
+            with self._audited(user, peer, "combine") as outcome:
+                result = connection.combine(
+                    asked.sql,
+                    asked.parameters,
+                    max_groups=options.get("max_groups"),
+                    dialect=options.get("dialect"),
+                )
+                outcome.answered(result)
             return self._document(user, asked, None, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
+
+    def _audited(self, user: User, peer: str, what: str) -> AbstractContextManager[Outcome]:
+        """Notes in the audit log who asks, and what comes of it."""
+        caller = Caller(user.name, self.service.policy.analyst(user.name), "http", peer)
+        return self.service.audit.asking(caller, what)
 
     def _terms(self, asked: QueryRequest) -> QueryOptions:
         """The options of a query, with the default loss where neither they nor the text state one."""
@@ -269,10 +280,11 @@ class Api:
         asked = query_request(await self._body(request))
         request.state.sql = asked.sql
         _require_asking(user)
-        running = Running(self.service, user)
+        running, peer = Running(self.service, user), _peer(request)
 
         def ask(connection: Connection) -> Any:
-            explained = connection.explain(asked.sql, asked.parameters, **self._terms(asked))
+            with self._audited(user, peer, "explain"):
+                explained = connection.explain(asked.sql, asked.parameters, **self._terms(asked))
             return wire.written_explanation(explained)
 
         return _json(await self._run(request, running, lambda: running.with_connection(ask), asked.seconds))
@@ -282,11 +294,12 @@ class Api:
         if len(asked.queries) == 1:
             request.state.sql = asked.queries[0]
         _require_asking(user)
-        running = Running(self.service, user)
+        running, peer = Running(self.service, user), _peer(request)
         loss = self.service.epsilon if asked.epsilon is None else asked.epsilon
 
         def ask(connection: Connection) -> Any:
-            found = connection.budget(asked.queries, epsilon=loss, dialect=asked.dialect)
+            with self._audited(user, peer, "price"):
+                found = connection.budget(asked.queries, epsilon=loss, dialect=asked.dialect)
             return {**records.written(found), "fits": found.fits}
 
         return _json(await self._run(request, running, lambda: running.with_connection(ask)))
@@ -481,6 +494,10 @@ async def _gone(request: Request) -> None:
     """Returns when the client has left, or was answered."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _form(request: Request) -> str:

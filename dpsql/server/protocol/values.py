@@ -230,6 +230,7 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+_ZONE = re.compile(r" [+-]\d\d(?::\d\d){0,2}\Z")
 _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     BOOL: _boolean,
     INT2: _integer,
@@ -239,8 +240,9 @@ _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     FLOAT4: float,
     FLOAT8: float,
     NUMERIC: lambda text: _plain_number(Decimal(text)),
-    DATE: dt.date.fromisoformat,
-    TIMESTAMP: dt.datetime.fromisoformat,
+    # PostgreSQL ignores the zone that JDBC's driver writes behind both.
+    DATE: lambda text: dt.date.fromisoformat(_ZONE.sub("", text)),
+    TIMESTAMP: lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=None),
     TIMESTAMPTZ: dt.datetime.fromisoformat,
 }
 _TO_BINARY: dict[int, Callable[[Any], bytes]] = {

@@ -7,6 +7,7 @@ function is in a list of those that read nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -26,7 +27,10 @@ SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
 """The schemas of the twin that hold the catalogue's tables."""
 PREFIX = "pg_fn_"
 """What the names of the twin's own functions begin with."""
+_EXPAND = "_pg_expandarray"
+"""The one function of the information schema that clients call: the items of an array with their places."""
 MACROS: Mapping[str, tuple[str, ...]] = {
+    _EXPAND: ("a := unnest(list_transform(a, lambda x, i: {'x': x, 'n': i}))",),
     "array_upper": ("a, d := len(a)",),
     "col_description": ("o, n := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = n)",),
     "format_type": ("o, m := (SELECT any_value(shown) FROM pg.shown_types WHERE oid = o)",),
@@ -98,6 +102,9 @@ _NODES = (
 )  # fmt: skip
 _LONGEST_SERIES = 1_000
 _MOST_JOINED = 10
+_LONGEST_REPLACEMENT = 63
+_ITEM = re.compile(r'"([^"\\{}]*+)"|([^",\\{}\s]++)')
+_ARRAY = re.compile(r'\{(?:(?:"[^"\\{}]*+"|[^",\\{}\s]++)(?:,(?!\})|(?=\})))*+\}')
 _LONGEST_TEXT = 10_000
 """Characters or items after which a text or array that is put together ends: the engine's memory limit does not hold for texts and lists."""
 _TYPES = {
@@ -179,8 +186,14 @@ def _without_schema(tokens: list[Token]) -> list[Token]:
         plain = tokens[at].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
         word = tokens[at].text.lower() if plain else ""
         following = [token.token_type for token in tokens[at + 1 : at + 2]]
-        if word == "pg_catalog" and following == [TokenType.DOT]:
+        if following == [TokenType.DOT] and (
+            word == "pg_catalog"
+            or (word == "information_schema" and [each.text for each in tokens[at + 2 : at + 3]] == [_EXPAND])
+        ):
             at += 2
+        elif word == "regtype" and following == [TokenType.L_BRACKET]:
+            tokens_left += _TEXT_TYPE
+            at += 1
         elif word == "collate" and at + 1 < len(tokens):
             at += 2
             while at + 1 < len(tokens) and tokens[at].token_type is TokenType.DOT:
@@ -198,6 +211,8 @@ def _without_schema(tokens: list[Token]) -> list[Token]:
     return tokens_left
 
 
+_TEXT_TYPE = POSTGRES.tokenize("text")
+"""The type of the items of an array of types, whose names they are."""
 _SESSION = {
     "current_user", "session_user", "user", "current_role", "current_database", "current_catalog", "current_schema",
     "current_schemas", "version", "pg_backend_pid", "current_setting", "inet_server_addr", "inet_server_port",
@@ -226,7 +241,7 @@ class _Rewriting:
                 child.replace(written)
         return self._node(node, common)
 
-    def _node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901  (a case for each kind of node)
+    def _node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 if not node.db and fold(node.name) in common:
@@ -259,6 +274,10 @@ class _Rewriting:
                 return _series(node)
             case exp.DPipe() | exp.Concat():
                 return _joined(node)
+            case exp.Any():
+                return _any(node)
+            case exp.Replace():
+                return _replaced(node)
             case exp.Func():
                 return self._call(node)
             case exp.Into() | exp.Lock():
@@ -363,6 +382,28 @@ def _joined(text: exp.Expr) -> exp.Expr:
         _refuse(f"CONCAT takes at most {_MOST_JOINED} texts")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
     return exp.Bracket(this=exp.paren(text), expressions=[exp.Slice(this=first, expression=last)])
+
+
+def _replaced(call: exp.Replace) -> exp.Expr:
+    """Texts put in place of others, both short, in the first `_LONGEST_TEXT` characters: what comes out is bounded."""
+    old, new = call.args.get("expression"), call.args.get("replacement")
+    for each in (old, new):
+        if not isinstance(each, exp.Literal) or len(each.name) > _LONGEST_REPLACEMENT:
+            _refuse("REPLACE takes two short texts that are written out")
+    first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
+    short = exp.Bracket(this=exp.paren(call.this), expressions=[exp.Slice(this=first, expression=last)])
+    return exp.Anonymous(this="REPLACE", expressions=[short, old, new])
+
+
+def _any(node: exp.Any) -> exp.Expr:
+    """`= ANY('{r,v}')`: an array that is written as PostgreSQL writes one, as clients give it for a parameter."""
+    listed = node.this.unnest()
+    if not isinstance(listed, exp.Literal) or not listed.is_string:
+        return node
+    if not _ARRAY.fullmatch(listed.name):
+        _refuse("an array of a catalogue query is a plain list of names")
+    items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
+    return exp.Any(this=exp.paren(exp.Array(expressions=list(map(_text, items)))))
 
 
 def _name(call: exp.Func) -> str:

@@ -1,0 +1,148 @@
+"""`dpsql audit verify`, `show` and `head`: what a server has noted of logins, questions and changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.cli.ledger import AnchoredHead, anchored_head, opened
+from dpsql.cli.options import AnchorFile, LedgerKey
+
+if TYPE_CHECKING:
+    from dpsql.ledger.audit_log import AuditEvent
+
+audit = typer.Typer(help="Check and show the audit log of `dpsql serve`.", no_args_is_help=True)
+
+Log = Annotated[Path, typer.Argument(metavar="LOG", help="The audit log, a file.", show_default=False)]
+Beside = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        "-l",
+        metavar="FILE|URL",
+        help="The ledger that the log is of: what it states of charges is held against it.",
+        show_default=False,
+    ),
+]
+User = Annotated[str | None, typer.Option("--user", help="Only what is of this user.", show_default=False)]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--event",
+        help="Only these: start, stop, login, 'login refused', asked, answered, refused, failed, 'reload asked', reload or "
+        "'reload refused'.",
+        show_default=False,
+    ),
+]
+Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the newest.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON.")]
+
+
+@audit.command()
+def verify(
+    log: Log,
+    *,
+    ledger: Beside = None,
+    anchor: AnchorFile = None,
+    head: AnchoredHead = None,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Check every event, from the first to the last, under the ledger's key.
+
+    The anchor is the one of the audit log, beside that of the ledger with the ending .audit.
+    """
+    from dpsql.ledger.audit_log import require_ledger, verified
+    from dpsql.ledger.key import ledger_key as key_of
+    from dpsql.ledger.rows import START
+
+    expected = anchored_head(anchor, head)
+    found = verified(log, key_of(ledger_key), expected or START)
+    under = " under the ledger's key" if ledger_key else ""
+    print(f"an unbroken chain{under}: events {found.head.entries:,}")
+    for name, count in sorted(found.counts.items()):
+        print(f"  {name}: {count:,}")
+    if ledger is not None:
+        with opened(ledger, ledger_key) as history:
+            history.verify()
+            require_ledger(found, history.rows())
+        print(f"the ledger holds what the log says of it: charges {len(found.charged):,}")
+    if expected is None:
+        print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
+    else:
+        print(f"the head of {expected.entries:,} events that was kept is part of it")
+    print(f"head: {found.head}")
+
+
+@audit.command()
+def show(
+    log: Log,
+    *,
+    user: User = None,
+    event: Name = None,
+    last: Last = 20,
+    as_json: AsJson = False,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Show the newest events, oldest first; all are checked as they are read."""
+    from dpsql.ledger.audit_log import events
+    from dpsql.ledger.key import ledger_key as key_of
+    from dpsql.shell.view import View, table
+
+    found: deque[AuditEvent] = deque(maxlen=last)
+    for each in events(log, key_of(ledger_key)):
+        if (user is None or user in (each.facts.get("user"), each.facts.get("by"))) and event in (
+            None,
+            each.name,
+        ):
+            found.append(each)
+    if as_json:
+        for each in found:
+            facts = {"number": each.number, "at": each.at.isoformat(), "event": each.name, **each.facts}
+            print(json.dumps(facts, ensure_ascii=False))
+    elif not found:
+        print("the audit log has no such events")
+    else:
+        rows = [
+            (
+                f"{each.number}",
+                f"{each.at:%Y-%m-%d %H:%M:%S}",
+                str(each.facts.get("user") or each.facts.get("by") or ""),
+                each.name,
+                _said(each),
+            )
+            for each in found
+        ]
+        print(
+            View.of(sys.stdout).show(table(("event", "at (UTC)", "user", "what", "facts"), rows, right=(0,)))
+        )
+
+
+@audit.command()
+def head(log: Log, ledger_key: LedgerKey = None) -> None:
+    """Print where the log ends: to be kept where nobody who can write the log can change it."""
+    from dpsql.ledger.audit_log import verified
+    from dpsql.ledger.key import ledger_key as key_of
+
+    print(verified(log, key_of(ledger_key)).head)
+
+
+def _said(event: AuditEvent) -> str:
+    """What is known of an event beside who caused it, in words."""
+    return ", ".join(
+        f"{name} {_words(value)}"
+        for name, value in event.facts.items()
+        if name not in ("user", "by", "ledger", "analyst")
+    )
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}: {_words(each)}" for name, each in value.items())
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "unknown"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
