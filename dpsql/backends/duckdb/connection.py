@@ -89,7 +89,7 @@ _COMPUTED = """
         + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-_FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
+_FUNCTIONS = "SELECT function_name FROM duckdb_functions() WHERE internal = {}"
 _SCHEMA = """
     SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
@@ -358,8 +358,12 @@ class DuckDBBackend:
             )
 
     def _refuse_shadows(self) -> None:
-        functions = {(name.lower(), internal) for name, internal in self._query(_FUNCTIONS)}
-        shadows = sorted(name for name, internal in functions if not internal and (name, True) in functions)
+        macros = {name.lower() for (name,) in self._query(_FUNCTIONS.format("false"))}
+        if not macros:
+            return
+        shadows = sorted(
+            macros.intersection(name.lower() for (name,) in self._query(_FUNCTIONS.format("true")))
+        )
         if shadows:
             raise OperationalError(
                 f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
