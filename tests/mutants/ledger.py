@@ -79,10 +79,26 @@ FAULTS = (
     Fault(
         "interrupts-reach-the-ledger",
         "dpsql.ledger.uninterrupted:uninterrupted",
-        'getattr(_HERE, "working", False)',
-        "_HERE",
+        "at_work()",
+        "True",
         "an interrupt amid a charge leaves the write lock held, for every process",
         f"{_INTERRUPTS}::test_at_each_line_of_a_charge",
+    ),
+    Fault(
+        "worker-idle-twice",
+        "dpsql.workers:_Kept.serve",
+        "self.idle.append(None)",
+        "self.idle.extend((None, None))",
+        "the ledger's work waits for a worker that has other work, for ever",
+        "tests/test_workers.py::test_each_work_begins_at_once",
+    ),
+    Fault(
+        "workers-forked",
+        "dpsql.workers:_begin_anew",
+        "_KEPT = _Kept()",
+        "_KEPT = _KEPT",
+        "a fork waits for ever for workers that it does not have",
+        "tests/test_workers.py::test_a_fork_has_workers_of_its_own",
     ),
     Fault(
         "threads-ask-at-once",

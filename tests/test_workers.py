@@ -1,0 +1,65 @@
+"""Workers do what others wait for, at once, and are kept for the next work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from dpsql.workers import Work, hand_over
+
+HANGS = 20
+
+
+def done(work: Work[int]) -> int:
+    """What the work returned, in time."""
+    hand_over(work)
+    assert work.ended.wait(HANGS)
+    return work.outcome()
+
+
+def test_one_worker_does_one_work_after_the_other() -> None:
+    """None is started for each."""
+    assert len({done(Work(threading.get_ident)) for _ in range(50)}) == 1
+
+
+def test_each_work_begins_at_once() -> None:
+    """Also where others before it wait for it, time after time."""
+    for _ in range(3):
+        last = threading.Event()
+        waiting = [Work(lambda last=last: last.wait(HANGS)) for _ in range(5)]  # type: ignore[misc]
+        for work in waiting:
+            hand_over(work)
+        hand_over(Work(last.set))
+        assert all(work.ended.wait(HANGS) and work.outcome() for work in waiting)
+
+
+def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
+    """Whatever it is."""
+    with pytest.raises(KeyboardInterrupt):
+        done(Work(lambda: signal.default_int_handler(0, None)))  # type: ignore[arg-type, return-value]
+    assert done(Work(lambda: 1)) == 1
+
+
+def test_what_is_withdrawn_never_begins() -> None:
+    """And what has begun cannot be withdrawn."""
+    work, begun = Work(lambda: 1), Work(lambda: 2)
+    assert work.withdrawn()
+    work.begin()
+    with pytest.raises(IndexError):
+        work.outcome()
+    assert done(begun) == 2
+    assert not begun.withdrawn()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_a_fork_has_workers_of_its_own() -> None:
+    """Those of its parent do not exist there."""
+    assert done(Work(lambda: 1)) == 1
+    child = os.fork()
+    if child == 0:
+        signal.alarm(HANGS)
+        os._exit(done(Work(lambda: 7)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
