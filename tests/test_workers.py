@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.workers import Work, hand_over
 
-HANGS = 20
+HANGS = 10
 
 
 def done(work: Work[int]) -> int:
@@ -26,10 +26,10 @@ def test_one_worker_does_one_work_after_the_other() -> None:
 
 
 def test_each_work_begins_at_once() -> None:
-    """Also where others before it wait for it, time after time."""
-    for _ in range(3):
+    """Also where others before it wait for it, more of them each time."""
+    for many in range(1, 5):
         last = threading.Event()
-        waiting = [Work(lambda last=last: last.wait(HANGS)) for _ in range(5)]  # type: ignore[misc]
+        waiting = [Work(lambda last=last: last.wait(HANGS)) for _ in range(many)]  # type: ignore[misc]
         for work in waiting:
             hand_over(work)
         hand_over(Work(last.set))
