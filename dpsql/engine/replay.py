@@ -206,12 +206,17 @@ class Replay:
 
     def _refinable(self, tables: Sequence[str]) -> bool:
         """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
-        return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
+        return "data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)
 
-    def _renews(self, table: str) -> bool:
-        """Whether a budget of a table renews: the guarantee is then per period, and the first release may be of another."""
-        own = self.policy.budget_of_analyst(table, self.analyst)
-        return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
+    @cached_property
+    def _renewed(self) -> frozenset[str]:
+        """The tables with a budget that renews: the guarantee is then per period, and the first release may be of another."""
+        found = set[str]()
+        for table in self.policy.private_tables():
+            own = self.policy.budget_of_analyst(table, self.analyst)
+            if self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None):
+                found.add(table)
+        return frozenset(found)
 
     def store(
         self,
