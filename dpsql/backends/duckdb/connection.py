@@ -8,7 +8,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -289,14 +289,23 @@ class DuckDBBackend:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """A read-only transaction, or the owner's own if one is open."""
-        opened, before = self._begin(), (self._looked, self._looks)
+        """A read-only transaction, or the owner's own if one is open; none where nothing changes."""
+        before = (self._looked, self._looks)
+        with nullcontext() if self.unchanging else self._transaction():
+            try:
+                with ExitStack() as self._looked:
+                    self._looks = False
+                    yield
+            finally:
+                self._looked, self._looks = before
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A read-only transaction, which is undone at the end; none within another."""
+        opened = self._begin()
         try:
-            with ExitStack() as self._looked:
-                self._looks = False
-                yield
+            yield
         finally:
-            self._looked, self._looks = before
             if opened:
                 self._quietly("ROLLBACK")
 
@@ -311,14 +320,15 @@ class DuckDBBackend:
 
         A transaction that fails, or that is interrupted, is rolled back with them.
         """
-        try:
-            with self._running():
-                for name, sql in tables:
-                    self._long(f"CREATE OR REPLACE TEMPORARY TABLE {name} AS {sql}")
-            yield
-        finally:
-            for name, _ in reversed(tables):
-                self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
+        with self._transaction() if self.unchanging else nullcontext():
+            try:
+                with self._running():
+                    for name, sql in tables:
+                        self._long(f"CREATE OR REPLACE TEMPORARY TABLE {name} AS {sql}")
+                yield
+            finally:
+                for name, _ in reversed(tables):
+                    self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
 
     def interrupt(self) -> None:
         """As `Backend.interrupt`."""
