@@ -19,7 +19,6 @@ from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
 from dpsql.explained import ExplainedQuery, Price
 from dpsql.ledger import Quote
-from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
@@ -88,7 +87,7 @@ def _lines(
     yield from _price(engine, prepared, quotes)
     yield ""
     yield from _outer_query(engine, prepared, prepared.outer, "")
-    for scalar in (step for step in steps(prepared.outer) if isinstance(step, Scalar)):
+    for scalar in (step for step in prepared.before if isinstance(step, Scalar)):
         yield f"First {scalar}"
         yield from _outer_query(engine, prepared, scalar.outer, "  ")
     for number, (release, adjusted) in enumerate(zip(prepared.releases, prepared.adjusted, strict=True), 1):

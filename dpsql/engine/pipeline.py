@@ -257,7 +257,7 @@ class Engine:
     def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if not isinstance(step, Release):
                 found, _ = self.backend.public_rows(
                     emit_outer_query(substitute(step.outer, values), prepared.above)
@@ -277,9 +277,9 @@ class Engine:
         the outer query reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
-        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.outer)
+        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.before)
         made, tables = list[PreparedRelease](), list[ReleasedTable]()
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if isinstance(step, Release):
                 made.append(parts[step].with_values(values))
                 tables.append(self._release(made[-1], prepared, entries))

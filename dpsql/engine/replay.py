@@ -19,7 +19,7 @@ from dpsql.errors import QueryRejected
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
-from dpsql.plan.dependencies import Known, needed, releases, steps
+from dpsql.plan.dependencies import Known, needed, releases
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
 from dpsql.planning.choose import former, is_of_former_rule, mean_error
@@ -103,7 +103,7 @@ class Replay:
         """As `_each`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
