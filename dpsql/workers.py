@@ -1,4 +1,8 @@
-"""Threads that do what another one waits for, and are kept: to start one takes longer than to read a ledger."""
+"""Threads that do what another one waits for, and are kept: to start one takes half as long as to read a ledger.
+
+An executor of the standard library takes locks in the thread that asks, where an interrupt may leave them held; and the end
+of the interpreter waits for its threads.
+"""
 
 from __future__ import annotations
 
