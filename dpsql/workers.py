@@ -57,6 +57,7 @@ class _Kept:
     """The workers of a process: each adds itself to `idle` before it takes the next work that is `given`."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self.idle = deque[None]()
         self.given = SimpleQueue[Work[Any]]()
 
@@ -99,6 +100,8 @@ def hand_over(work: Work[Any]) -> None:
     if sys.is_finalizing():
         _do_here(work)
         return
+    if _KEPT.process != os.getpid():
+        _begin_anew()  # forked behind Python's back
     try:
         _KEPT.idle.pop()
     except IndexError:

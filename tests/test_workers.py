@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -55,12 +57,21 @@ def test_what_is_withdrawn_never_begins() -> None:
     assert not begun.withdrawn()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-def test_a_fork_has_workers_of_its_own() -> None:
-    """Those of its parent do not exist there."""
+def ended_well(fork: Callable[[], int]) -> bool:
+    """Whether a fork does its work, in time."""
     assert done(Work(lambda: 1)) == 1
-    child = os.fork()
+    child = fork()
     if child == 0:
         signal.alarm(HANGS)
         os._exit(done(Work(lambda: 7)))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_fork_has_workers_of_its_own() -> None:
+    """Those of its parent do not exist there."""
+    assert ended_well(os.fork)
+
+
+def test_so_has_one_that_python_does_not_see() -> None:
+    """As a library of C forks, or a server that it embeds."""
+    assert ended_well(ctypes.PyDLL(None).fork)

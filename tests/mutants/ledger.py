@@ -101,6 +101,14 @@ FAULTS = (
         "tests/test_workers.py::test_a_fork_has_workers_of_its_own",
     ),
     Fault(
+        "workers-of-another-process",
+        "dpsql.workers:hand_over",
+        "_KEPT.process != os.getpid()",
+        "False",
+        "a program that was forked by a library waits for ever for workers that it does not have",
+        "tests/test_workers.py::test_so_has_one_that_python_does_not_see",
+    ),
+    Fault(
         "threads-ask-at-once",
         "dpsql.backends.duckdb.connection:DuckDBBackend.alone",
         "return self._alone",
