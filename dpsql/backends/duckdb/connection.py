@@ -291,13 +291,12 @@ class DuckDBBackend:
     def snapshot(self) -> Iterator[None]:
         """A read-only transaction, or the owner's own if one is open; none where nothing changes."""
         before = (self._looked, self._looks)
-        with nullcontext() if self.unchanging else self._transaction():
-            try:
-                with ExitStack() as self._looked:
-                    self._looks = False
-                    yield
-            finally:
-                self._looked, self._looks = before
+        try:
+            with nullcontext() if self.unchanging else self._transaction(), ExitStack() as self._looked:
+                self._looks = False
+                yield
+        finally:
+            self._looked, self._looks = before
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -369,11 +368,8 @@ class DuckDBBackend:
 
     def _refuse_shadows(self) -> None:
         macros = {name.lower() for (name,) in self._query(_FUNCTIONS.format("false"))}
-        if not macros:
-            return
-        shadows = sorted(
-            macros.intersection(name.lower() for (name,) in self._query(_FUNCTIONS.format("true")))
-        )
+        own = self._query(_FUNCTIONS.format("true")) if macros else []
+        shadows = sorted(macros.intersection(name.lower() for (name,) in own))
         if shadows:
             raise OperationalError(
                 f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
