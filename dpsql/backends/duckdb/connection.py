@@ -27,7 +27,7 @@ from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
 from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
-from dpsql.backends.duckdb.settings import MEANING, changed
+from dpsql.backends.duckdb.settings import MEANING, require_unchanged
 from dpsql.backends.duckdb.shapes import shape
 from dpsql.backends.duckdb.spill import SpillFolder, spill_folder
 from dpsql.backends.quoting import identifier, literal, table_name
@@ -380,7 +380,7 @@ class DuckDBBackend:
     def _refuse_settings(self) -> None:
         if not self._owned:
             ((*values,),) = self._query(_MEANING)
-            _refuse(changed(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))))
+            require_unchanged(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))
             self._require_sound()
 
     def _refuse_settings_now(self) -> None:
@@ -389,7 +389,7 @@ class DuckDBBackend:
             ((*values,),) = self._query(_MEANING)
         except BackendError:
             return  # then the statement cannot be bound either
-        _refuse(changed(dict(zip(MEANING, values, strict=True))))
+        require_unchanged(dict(zip(MEANING, values, strict=True)))
         self._require_sound()
 
     @contextmanager
@@ -492,16 +492,6 @@ def _where(table: str) -> tuple[str, str]:
     schema, name = table_parts(table)
     databases = "(current_database(), 'temp')" if not schema else "(current_database())"
     return f"schema_name = {literal(schema or 'main')} AND database_name IN {databases}", literal(name)
-
-
-def _refuse(settings: Mapping[str, str | None]) -> None:
-    if settings:
-        listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
-        raise OperationalError(
-            f"settings of the connection give SQL another meaning: {listed}",
-            code="setting",
-            hint="; ".join(f"RESET {name}" for name in settings),
-        )
 
 
 def lock_down(
