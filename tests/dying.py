@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import dpsql
+from dpsql import workers
 
 OURS = str(Path(dpsql.__file__).parent)
 DATABASES = {"sqlite3"}
@@ -45,13 +46,15 @@ def listening(listener: Listener) -> Iterator[None]:
         elif (name := f"{function.__module__}.{function.__name__}") in FILES:
             listener(f"{event} {name}")
 
-    threading.setprofile(heard)  # a ledger works in threads of its own
+    threading.setprofile(heard)  # a ledger works in threads of its own: here in new ones, which are heard
+    workers._begin_anew()
     sys.setprofile(heard)
     try:
         yield
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        workers._begin_anew()
 
 
 def dying_at(step: int, counts: Callable[[str], bool] = changed_something) -> Listener:

@@ -140,11 +140,11 @@ def exact_positive(value: object, name: str) -> Fraction:
     """`value` as a Fraction above 0; LossError for floats (NaN and infinities too), zero and less."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
         raise LossError(f"{name} must be an exact Fraction, not {type(value).__name__}")
-    if value <= 0:
+    if value.numerator <= 0:
         raise LossError(f"{name} must be above 0")
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > _MOST_BITS:
         raise LossError(f"{name} has too many digits")
-    return Fraction(value)
+    return value if type(value) is Fraction else Fraction(value)
 
 
 def _probability(value: object) -> Fraction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import ClassVar
 
@@ -60,7 +61,7 @@ class Measurand:
     sums_distinct: bool = later(default=False, tag="sums_distinct")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Analysis:
     """The facts about a release that are known before any private row is read.
 
@@ -93,10 +94,11 @@ class Analysis:
 
     def measure(self, aggregation: Aggregation) -> int | None:
         """The index of the measure of an aggregation; None for counts of rows and units."""
-        for index, measure in enumerate(self.measures):
-            if measure.expr == aggregation.argument:
-                return index
-        return None
+        return None if aggregation.argument is None else self._places.get(aggregation.argument)
+
+    @cached_property
+    def _places(self) -> dict[Expr, int]:
+        return {measure.expr: index for index, measure in enumerate(self.measures)}
 
 
 def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:

@@ -109,6 +109,7 @@ class _Rows:
 
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)
+    _matched: dict[int, int] = field(default_factory=dict)
     _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def most(self, relation: Relation) -> int:
@@ -159,6 +160,11 @@ class _Rows:
 
     def _partners(self, join: Join) -> int:
         """The most rows of the right side that one row of the left matches."""
+        if id(join) not in self._matched:
+            self._matched[id(join)] = self._forwards(join)
+        return self._matched[id(join)]
+
+    def _forwards(self, join: Join) -> int:
         if not is_private(join.right):
             # Lowering joins a public subquery on its group keys; other public tables are looked up.
             return 1 if is_answered(join.right) else self.facts.multiplicity(join)

@@ -19,7 +19,6 @@ from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
 from dpsql.explained import ExplainedQuery, Price
 from dpsql.ledger import Quote
-from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
@@ -57,17 +56,18 @@ class Explanation(ExplainedQuery):
     @classmethod
     def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
+        quotes = engine.quote(prepared) if prepared.bills else ()
+        messages = notices.of_statement(prepared.outer)
         return cls(
             prepared=prepared,
-            lines=tuple(_lines(engine, prepared)),
+            lines=tuple(_lines(engine, prepared, quotes, messages)),
             receipt=replace(engine.receipt(prepared, ()), explained=True),
-            price=_price_of(engine, prepared),
-            notices=notices.of_statement(prepared.outer),
+            price=_price_of(engine, prepared, quotes),
+            notices=messages,
         )
 
 
-def _price_of(engine: Engine, prepared: PreparedQuery) -> Price | None:
-    quotes = engine.quote(prepared) if prepared.bills else ()
+def _price_of(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Price | None:
     if not quotes:
         return None
     accounts, target = tuple(dict.fromkeys(quote.key.name for quote in quotes)), prepared.terms.target
@@ -77,16 +77,17 @@ def _price_of(engine: Engine, prepared: PreparedQuery) -> Price | None:
     return Price(prepared.terms.epsilon, accounts)
 
 
-def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
-    messages = notices.of_statement(prepared.outer)
+def _lines(
+    engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote], messages: Sequence[str]
+) -> Iterator[str]:
     if messages:
         yield "Notices"
         yield from (f"  {notice}" for notice in messages)
         yield ""
-    yield from _price(engine, prepared)
+    yield from _price(engine, prepared, quotes)
     yield ""
     yield from _outer_query(engine, prepared, prepared.outer, "")
-    for scalar in (step for step in steps(prepared.outer) if isinstance(step, Scalar)):
+    for scalar in (step for step in prepared.before if isinstance(step, Scalar)):
         yield f"First {scalar}"
         yield from _outer_query(engine, prepared, scalar.outer, "  ")
     for number, (release, adjusted) in enumerate(zip(prepared.releases, prepared.adjusted, strict=True), 1):
@@ -309,7 +310,7 @@ def _expected(plan: MeasurementPlan, item: Aggregation, confidence: float) -> st
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
-def _price(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
+def _price(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
@@ -322,11 +323,11 @@ def _price(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
                 f"  {what} refines a stored release (ledger entry {part.refinement.entry}): "
                 "charged the difference"
             )
-    if not prepared.bills:
+    if not quotes:
         yield "  nothing"
         return
     yield from _asked(engine, prepared)
-    for quote in engine.quote(prepared):
+    for quote in quotes:
         account = engine.account(quote.table)
         unit = account.accountant.symbol
         loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)

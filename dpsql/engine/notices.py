@@ -15,8 +15,8 @@ from statistics import median
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.engine.accuracy import noise_half_width
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released
-from dpsql.plan.fields import INIT_FIELDS
+from dpsql.plan.dependencies import children
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release
 from dpsql.plan.provenance import provenance
@@ -37,7 +37,6 @@ FEW_VALUES = 100
 _LISTED = 6
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
-_LEAVES = (Function, Column, Literal, Released)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
@@ -260,7 +259,7 @@ def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
     seen = set[tuple[int, int]]()
     while waiting:
         part, keys = waiting.pop()
-        if isinstance(part, _LEAVES) or (id(part), id(keys)) in seen:
+        if (id(part), id(keys)) in seen:
             continue
         seen.add((id(part), id(keys)))
         if isinstance(part, Call):
@@ -269,8 +268,4 @@ def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
             keys = (
                 {key.name: key.expr for key in part.source.keys} if isinstance(part.source, Release) else {}
             )
-        waiting += [(child, keys) for child in reversed(_children(part))]
-
-
-def _children(part: object) -> Sequence[object]:
-    return part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]
+        waiting += [(child, keys) for child in reversed(children(part))]

@@ -42,7 +42,7 @@ from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
-from dpsql.plan.dependencies import Known, final_releases, releases, steps, substitute
+from dpsql.plan.dependencies import Known, final_releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.provenance import provenance
@@ -101,9 +101,13 @@ class Engine:
     def _public_tables(self) -> PublicTables:
         return PublicTables(self.backend)
 
+    @cached_property
+    def _accounts(self) -> dict[str, Account]:
+        return {table: Account.of(budget(self.policy, table)) for table in self.policy.private_tables()}
+
     def account(self, table: str) -> Account:
-        """The budget of a table with its accountant and limit."""
-        return Account.of(budget(self.policy, table))
+        """The budget of a private table with its accountant and limit."""
+        return self._accounts[table]
 
     def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
         """Everything up to the charge: pure, but for look-ups in public tables.
@@ -119,6 +123,7 @@ class Engine:
         with noting_translation() if parsed.translated else nullcontext():
             lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups, at=asked.time)
             outer = finish(lowered, public)
+        before = steps(outer)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
@@ -130,7 +135,8 @@ class Engine:
             release: analyse(
                 release if replaced else with_partition_filters(release), public, replace=replaced
             )
-            for release in releases(outer)
+            for release in before
+            if isinstance(release, Release)
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
@@ -144,7 +150,7 @@ class Engine:
         sums = {part.release: counted_sums(part.plan) for part in prepared}
         above = Copies(named, empty, sums) if named else Originals()
         sql = emit_outer_query(outer, above, traced=True)
-        for step in steps(outer):
+        for step in before:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
         found = PreparedQuery(
@@ -251,7 +257,7 @@ class Engine:
     def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if not isinstance(step, Release):
                 found, _ = self.backend.public_rows(
                     emit_outer_query(substitute(step.outer, values), prepared.above)
@@ -271,9 +277,9 @@ class Engine:
         the outer query reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
-        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.outer)
+        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.before)
         made, tables = list[PreparedRelease](), list[ReleasedTable]()
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if isinstance(step, Release):
                 made.append(parts[step].with_values(values))
                 tables.append(self._release(made[-1], prepared, entries))

@@ -62,7 +62,7 @@ class PostProcessor:
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
         """Makes the final releases consistent and loads them; returns the tables of all releases."""
-        last = final_releases(prepared.outer)
+        last = final_releases(prepared.before)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         by_release |= zip(last, consistent([by_release[release] for release in last]), strict=True)
         for release in last:

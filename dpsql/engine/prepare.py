@@ -14,7 +14,7 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.ledger.protocol import Bill
 from dpsql.plan import fingerprint
-from dpsql.plan.dependencies import Known, final_releases, needed, substitute
+from dpsql.plan.dependencies import Known, Step, final_releases, needed, steps, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
@@ -96,7 +96,7 @@ class PreparedRelease:
 
     def with_values(self, values: Known) -> PreparedRelease:
         """The release with the values of earlier answers in its statement, which is emitted once for the same ones."""
-        read = {step: values[step] for step in needed(self.release) if step in values}
+        read = {step: values[step] for step in needed(self.release) if step in values} if values else {}
         if self.stored is not None or read == self.values:
             return self
         plan = self.plan
@@ -216,6 +216,11 @@ class PreparedQuery:
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    @cached_property
+    def before(self) -> tuple[Step, ...]:
+        """The steps that precede the statement, in order of dependency."""
+        return steps(self.outer)
+
     @property
     def only(self) -> PreparedRelease:
         """The release of a statement that has one."""
@@ -255,7 +260,7 @@ class PreparedQuery:
     @property
     def adjusted(self) -> list[MeasurementPlan]:
         """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
-        last = final_releases(self.outer)
+        last = final_releases(self.before)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
         return list((plans | dict(zip(last, adjusted_plans(read, hierarchies(read)), strict=True))).values())

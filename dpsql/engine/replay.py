@@ -19,7 +19,7 @@ from dpsql.errors import QueryRejected
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
-from dpsql.plan.dependencies import Known, needed, releases, steps
+from dpsql.plan.dependencies import Known, needed, releases
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
 from dpsql.planning.choose import former, is_of_former_rule, mean_error
@@ -103,7 +103,7 @@ class Replay:
         """As `_each`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.outer):
+        for step in prepared.before:
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
@@ -206,12 +206,17 @@ class Replay:
 
     def _refinable(self, tables: Sequence[str]) -> bool:
         """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
-        return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
+        return "data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)
 
-    def _renews(self, table: str) -> bool:
-        """Whether a budget of a table renews: the guarantee is then per period, and the first release may be of another."""
-        own = self.policy.budget_of_analyst(table, self.analyst)
-        return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
+    @cached_property
+    def _renewed(self) -> frozenset[str]:
+        """The tables with a budget that renews: the guarantee is then per period, and the first release may be of another."""
+        found = set[str]()
+        for table in self.policy.private_tables():
+            own = self.policy.budget_of_analyst(table, self.analyst)
+            if self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None):
+                found.add(table)
+        return frozenset(found)
 
     def store(
         self,

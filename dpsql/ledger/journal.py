@@ -168,7 +168,7 @@ class SqlJournal:
     def _outcome_unknown(self) -> OperationalError:
         return OperationalError(
             f"the ledger {self._store.where} was left as it committed; the charge may stand",
-            code=UNKNOWN,
+            code="ledger_unknown",
             hint="nothing was answered; look at the ledger's last entries before asking again",
         )
 

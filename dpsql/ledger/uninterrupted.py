@@ -1,4 +1,4 @@
-"""Work that no interrupt reaches: a thread of its own does it while the caller waits.
+"""Work that no interrupt reaches: another thread does it while the caller waits.
 
 Claim: an interrupt ends the waiting alone. What was begun is finished, so that no lock stays held, no transaction
 stays open, and a charge is there once or not at all.
@@ -11,51 +11,26 @@ its note on signal handlers and exceptions.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from dpsql.errors import OperationalError
+from dpsql.workers import Work, at_work, hand_over
 
 _T = TypeVar("_T")
-_HERE = threading.local()
 
 
 def uninterrupted(work: Callable[[], _T]) -> _T:
     """What `work` returns or raises, done by another thread; who is interrupted meanwhile does not hear of it.
 
-    Work within work is done by the same thread, and so is what is asked for when the interpreter ends.
+    Work within work is done by the same thread, and so is what is asked for when the interpreter ends. What has not been
+    committed when the process ends is undone by the database, as after a crash.
 
     >>> uninterrupted(lambda: 1 + 1)
     2
     """
-    if getattr(_HERE, "working", False):
+    if at_work():
         return work()
-    values, errors = list[_T](), list[BaseException]()
-
-    def run() -> None:
-        _HERE.working = True
-        try:
-            values.append(work())
-        except BaseException as error:  # noqa: BLE001  (it is raised where the work was asked for)
-            errors.append(error)
-
-    # A daemon: what has not been committed when the process ends is undone by the database, as after a crash.
-    thread = threading.Thread(target=run, name="dpsql ledger", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return work()  # no thread can be had any more
-    thread.join()
-    if values:
-        return values.pop()
-    # Taken out of the list, so that no frame that the error knows of knows the error.
-    raise errors.pop() if errors else _unheard()
-
-
-def _unheard() -> OperationalError:
-    return OperationalError(
-        "the ledger's work ended without an outcome; the charge may stand",
-        code="ledger_unknown",
-        hint="nothing was answered; look at the ledger's last entries before asking again",
-    )
+    given = Work(work)
+    hand_over(given)
+    given.ended.wait()
+    return given.outcome()

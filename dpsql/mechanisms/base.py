@@ -276,7 +276,7 @@ def rescale(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
 
 def positive_loss(value: Fraction, what: str) -> Fraction:
     """`value` itself; LossError unless it is a positive Fraction."""
-    if not isinstance(value, Fraction) or value <= 0:
+    if not isinstance(value, Fraction) or value.numerator <= 0:
         raise LossError(f"{what} is a positive Fraction, and {value!r} is not")
     return value
 

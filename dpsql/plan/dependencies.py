@@ -35,9 +35,8 @@ def releases(outer: OuterQuery) -> tuple[Release, ...]:
     return tuple(step for step in steps(outer) if isinstance(step, Release))
 
 
-def final_releases(outer: OuterQuery) -> tuple[Release, ...]:
-    """The releases that only the statement reads, and no scalar or public subquery that another step needs."""
-    found = steps(outer)
+def final_releases(found: Sequence[Step]) -> tuple[Release, ...]:
+    """Of the steps of a statement, the releases that it alone reads, and no scalar or public subquery that another step needs."""
     last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
     return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
 
@@ -45,7 +44,7 @@ def final_releases(outer: OuterQuery) -> tuple[Release, ...]:
 def needed(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
     """The subqueries whose values a release uses, each once, in order of dependency."""
     search = _Search()
-    for part in _children(release):
+    for part in children(release):
         search.of(part, below=True)
     return tuple(step for step in search.found if not isinstance(step, Release))
 
@@ -61,7 +60,7 @@ class _Search:
         """Adds the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
         self.searched.add((id(part), below))
         inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
-        for child in _children(part):
+        for child in children(part):
             if (id(child), inside) not in self.searched:
                 self.of(child, below=inside)
         if isinstance(part, (Release, Scalar)) or (below and isinstance(part, PublicSubquery)):
@@ -69,13 +68,12 @@ class _Search:
         return self
 
 
-def _children(part: object) -> Sequence[object]:
-    """The children of a part that may hold a step."""
-    if isinstance(part, tuple):
-        return part
+def children(part: object) -> Sequence[object]:
+    """The children of a part that are no leaves of an expression, and have children or are tuples of them."""
+    found = part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]
     return [
         child
-        for child in [getattr(part, name) for name in INIT_FIELDS[type(part)]]
+        for child in found
         if type(child) is tuple or (INIT_FIELDS[type(child)] and not isinstance(child, _LEAVES))
     ]
 

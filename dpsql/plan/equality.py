@@ -26,19 +26,23 @@ _SYMMETRIC = frozenset({"eq", "ne"})
 
 def equal_text(part: object) -> str:
     """A text that equal plans share, in every process. Plans with different texts may still be equivalent."""
-    (text,) = equal_texts(part)
-    return text
+    names: dict[str, str] = {}
+    _name(part, names, set())
+    return _Text(names).of(part)
 
 
-def equal_texts(*wholes: object) -> tuple[str, ...]:
-    """The texts of several parts. What these have in common is written once, where their sources have the same numbers."""
+def equal_texts(common: tuple[object, ...], *rests: tuple[object, ...]) -> tuple[str, ...]:
+    """The texts of several tuples that begin alike. What these have in common is named once, and written once."""
+    names: dict[str, str] = {}
+    seen = set[int]()
+    _name(common, names, seen)
     found: list[str] = []
-    text = _Text({})
-    for part in wholes:
-        names: dict[str, str] = {}
-        _name(part, names, set())
-        text = text if names == text.names else _Text(names)
-        found.append(text.of(part))
+    text = _Text(names)
+    for rest in rests:
+        own = dict(names)
+        _name(rest, own, set(seen))
+        text = text if own == text.names else _Text(own)
+        found.append(text.of((*common, *rest)))
     return tuple(found)
 
 

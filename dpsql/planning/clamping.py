@@ -210,7 +210,8 @@ class Clamp:
         """
         if not self.euclidean:
             return self.grid
-        return tuple((point >> self.norm_shift) ** 2 for point in self.grid)
+        shift = self.norm_shift
+        return tuple((point >> shift) ** 2 for point in self.grid)
 
     def penalties(self, above: Sequence[int]) -> list[int]:
         """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
@@ -545,8 +546,8 @@ def _expected_place(clamp: Clamp, usual: Fraction) -> int:
     if not clamp.evidence:
         return first
     likely = list(zip(clamp.grid, clamp.weights, strict=True))[first:]
-    square = Fraction(sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely))
-    return next(at for at, point in enumerate(clamp.grid) if point**2 >= square)
+    squares, weights = sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely)
+    return next(at for at, point in enumerate(clamp.grid) if weights * point**2 >= squares)
 
 
 def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar
 
 from dpsql.accounting.events import Event
@@ -35,7 +36,7 @@ class VectorMeasurement:
 
     def std(self, weights: tuple[Fraction, ...]) -> float:
         """The standard deviation of a weighted sum of noisy components, in steps."""
-        return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
+        return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights if weight))
 
     def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
         """The measurement with each lattice step divided in `by`, for values that are computed from released components."""
@@ -61,7 +62,7 @@ class Candidate:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasurementPlan:
     """All random choices of one release, and the event that is charged for them."""
 
@@ -124,11 +125,19 @@ class MeasurementPlan:
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
         """The index of the vector that estimates a statistic, and the weights of its components."""
+        found = self._sources.get(statistic)
+        if found is None:
+            raise LookupError(f"no vector serves {statistic}")
+        return found
+
+    @cached_property
+    def _sources(self) -> dict[Statistic, tuple[int, tuple[Fraction, ...]]]:
+        """The first vector that estimates each statistic."""
+        found: dict[Statistic, tuple[int, tuple[Fraction, ...]]] = {}
         for index, measured in enumerate(self.vectors):
-            weights = measured.vector.weights(statistic)
-            if weights is not None:
-                return index, weights
-        raise LookupError(f"no vector serves {statistic}")
+            for statistic, weights in measured.vector.estimates:
+                found.setdefault(statistic, (index, weights))
+        return found
 
     def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
         """Whether a weighted sum of a vector's components is the count that the threshold was compared with."""

@@ -64,9 +64,9 @@ class FingerprintRules:
         analysis = substitute(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps)
         vectors = tuple(measurement.vector for measurement in plan.vectors)
-        statistic = (analysis, vectors, chosen, plan.selection is None)
-        noised = (analysis, plan.vectors, chosen, plan.selection, plan.event)
-        texts = equal_texts(statistic, noised)
+        statistic = (vectors, chosen, plan.selection is None)
+        noised = (plan.vectors, chosen, plan.selection, plan.event)
+        texts = equal_texts((analysis,), statistic, noised)
         return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in texts))
 
     def rows_digest(self, plan: MeasurementPlan, values: Known) -> str:

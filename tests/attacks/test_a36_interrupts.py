@@ -24,14 +24,14 @@ import postgres as installed
 import pytest
 
 import dpsql.ledger
+from dpsql import workers
 from dpsql.accounting.events import Pure
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.sql_ledger import SqlLedger
 
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
-LEDGER = str(Path(dpsql.ledger.__file__).parent)
+LEDGER = (str(Path(dpsql.ledger.__file__).parent), workers.__file__)
 HANGS, CROWD = 20, 4
-WORKERS = "dpsql ledger"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def charge(ledger: SqlLedger, query: str) -> None:
     ledger.charge({"visits": Pure(Fraction(1, 64))}, analyst="ana", query=query)
 
 
-def interrupted(work: Callable[[], object], line: int, of: str = LEDGER) -> bool:
+def interrupted(work: Callable[[], object], line: int, of: tuple[str, ...] = LEDGER) -> bool:
     """Whether `work` came to its so manieth line in files below `of`, where it is interrupted, in this thread."""
     seen = count(1)
 
@@ -98,14 +98,18 @@ def interrupted(work: Callable[[], object], line: int, of: str = LEDGER) -> bool
 
 def settled() -> None:
     """Waits for what goes on without whoever was interrupted."""
-    for thread in threading.enumerate():
-        if thread.name == WORKERS:
-            for _ in range(20):  # one whose start was interrupted may never begin
-                if not thread.is_alive():
-                    time.sleep(0.001)
-            if thread.is_alive():
-                thread.join(HANGS)
-                assert not thread.is_alive()
+    deadline = time.monotonic() + HANGS
+    while any(map(at_work, threading.enumerate())):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def at_work(thread: threading.Thread) -> bool:
+    """Whether a thread is a worker, and does not wait for the next work."""
+    if thread.name != workers.NAME or thread.ident not in sys._current_frames():
+        return False  # one whose start was interrupted may never begin
+    waits = sys._current_frames()[thread.ident].f_code is workers._Kept.serve.__code__
+    return not (waits and workers._KEPT.given.empty())
 
 
 def require_free(target: str, patience: float = 0) -> None:
@@ -283,7 +287,7 @@ def test_a_careless_ledger_stays_locked_or_charges_twice(tmp_path: Path) -> None
         path = tmp_path / f"{line}.ledger"
         careless = Careless(path)
         with closing(careless.database):
-            if not interrupted(lambda own=careless: own.charge("mine"), line, __file__):  # type: ignore[misc]
+            if not interrupted(lambda own=careless: own.charge("mine"), line, (__file__,)):  # type: ignore[misc]
                 break
             try:
                 require_free(str(path))

@@ -12,7 +12,7 @@ from worlds import close_all, connected, engine_of
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.backends.duckdb.shapes import shape
 from dpsql.backends.scratch import Scratch
-from dpsql.errors import OperationalError
+from dpsql.errors import BackendError, OperationalError
 
 POLICY = {
     "budget": {"epsilon": 1},
@@ -118,3 +118,23 @@ def test_statements_with_other_constants_have_one_shape(one: str, other: str) ->
 def test_statements_of_other_names_or_types_have_others(one: str, other: str) -> None:
     """What the engine may bind otherwise."""
     assert shape(one) != shape(other)
+
+
+def test_temporary_tables_of_a_file_end_with_their_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they cannot be dropped. Other statements need no transaction: nothing changes between them."""
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as made:
+        made.execute("CREATE TABLE people AS SELECT 30 AS age")
+    backend, number = DuckDBBackend(str(path)), "SELECT txid_current()"
+    quietly = backend._quietly
+    monkeypatch.setattr(backend, "_quietly", lambda sql: sql.startswith("DROP") or quietly(sql))
+    with backend.snapshot():
+        assert backend.run(number).reveal() != backend.run(number).reveal()
+        with backend.staged([('"#ages"', "SELECT age FROM people")]):
+            assert backend.run(number).reveal() == backend.run(number).reveal()
+            assert backend.run('SELECT age FROM "#ages"').reveal() == [(30,)]
+        with pytest.raises(BackendError):
+            backend.run('SELECT age FROM "#ages"')
+    backend.close()

@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "fanout-forgotten",
-        "dpsql.analysis.stability:_Rows._partners",
+        "dpsql.analysis.stability:_Rows._forwards",
         "return 1 if is_answered(join.right) else self.facts.multiplicity(join)",
         "return 1",
         "a public table that repeats rows does not raise the bound",

@@ -458,6 +458,14 @@ FAULTS = (
         "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
     ),
     Fault(
+        "staged-without-a-transaction",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.staged",
+        "self._transaction() if self.unchanging else nullcontext()",
+        "nullcontext()",
+        "exact contributions are left in a temporary table where it cannot be dropped",
+        "tests/backends/test_duckdb.py::test_temporary_tables_of_a_file_end_with_their_transaction",
+    ),
+    Fault(
         "shadowed-table-read",
         "dpsql.backends.duckdb.connection",
         '''

@@ -268,7 +268,7 @@ FAULTS = (
     Fault(
         "refined-beyond-a-renewal",
         "dpsql.engine.replay:Replay._refinable",
-        '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
+        '"data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
@@ -276,8 +276,8 @@ FAULTS = (
     Fault(
         "refined-of-unsaid-data",
         "dpsql.engine.replay:Replay._refinable",
-        '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
-        "not any(map(self._renews, tables))",
+        '"data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)',
+        "self._renewed.isdisjoint(tables)",
         "noise is taken from data that it was not added to",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
     ),

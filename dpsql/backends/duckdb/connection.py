@@ -8,7 +8,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
 from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
-from dpsql.backends.duckdb.settings import MEANING, changed
+from dpsql.backends.duckdb.settings import MEANING, require_unchanged
 from dpsql.backends.duckdb.shapes import shape
 from dpsql.backends.duckdb.spill import SpillFolder, spill_folder
 from dpsql.backends.quoting import identifier, literal, table_name
@@ -89,7 +89,7 @@ _COMPUTED = """
         + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-_FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
+_FUNCTIONS = "SELECT function_name FROM duckdb_functions() WHERE internal = {}"
 _SCHEMA = """
     SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
@@ -289,14 +289,22 @@ class DuckDBBackend:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """A read-only transaction, or the owner's own if one is open."""
-        opened, before = self._begin(), (self._looked, self._looks)
+        """A read-only transaction, or the owner's own if one is open; none where nothing changes."""
+        before = (self._looked, self._looks)
         try:
-            with ExitStack() as self._looked:
+            with nullcontext() if self.unchanging else self._transaction(), ExitStack() as self._looked:
                 self._looks = False
                 yield
         finally:
             self._looked, self._looks = before
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A read-only transaction, which is undone at the end; none within another."""
+        opened = self._begin()
+        try:
+            yield
+        finally:
             if opened:
                 self._quietly("ROLLBACK")
 
@@ -311,14 +319,15 @@ class DuckDBBackend:
 
         A transaction that fails, or that is interrupted, is rolled back with them.
         """
-        try:
-            with self._running():
-                for name, sql in tables:
-                    self._long(f"CREATE OR REPLACE TEMPORARY TABLE {name} AS {sql}")
-            yield
-        finally:
-            for name, _ in reversed(tables):
-                self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
+        with self._transaction() if self.unchanging else nullcontext():
+            try:
+                with self._running():
+                    for name, sql in tables:
+                        self._long(f"CREATE OR REPLACE TEMPORARY TABLE {name} AS {sql}")
+                yield
+            finally:
+                for name, _ in reversed(tables):
+                    self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
 
     def interrupt(self) -> None:
         """As `Backend.interrupt`."""
@@ -358,8 +367,9 @@ class DuckDBBackend:
             )
 
     def _refuse_shadows(self) -> None:
-        functions = {(name.lower(), internal) for name, internal in self._query(_FUNCTIONS)}
-        shadows = sorted(name for name, internal in functions if not internal and (name, True) in functions)
+        macros = {name.lower() for (name,) in self._query(_FUNCTIONS.format("false"))}
+        own = self._query(_FUNCTIONS.format("true")) if macros else []
+        shadows = sorted(macros.intersection(name.lower() for (name,) in own))
         if shadows:
             raise OperationalError(
                 f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
@@ -370,7 +380,7 @@ class DuckDBBackend:
     def _refuse_settings(self) -> None:
         if not self._owned:
             ((*values,),) = self._query(_MEANING)
-            _refuse(changed(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))))
+            require_unchanged(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))
             self._require_sound()
 
     def _refuse_settings_now(self) -> None:
@@ -379,7 +389,7 @@ class DuckDBBackend:
             ((*values,),) = self._query(_MEANING)
         except BackendError:
             return  # then the statement cannot be bound either
-        _refuse(changed(dict(zip(MEANING, values, strict=True))))
+        require_unchanged(dict(zip(MEANING, values, strict=True)))
         self._require_sound()
 
     @contextmanager
@@ -482,16 +492,6 @@ def _where(table: str) -> tuple[str, str]:
     schema, name = table_parts(table)
     databases = "(current_database(), 'temp')" if not schema else "(current_database())"
     return f"schema_name = {literal(schema or 'main')} AND database_name IN {databases}", literal(name)
-
-
-def _refuse(settings: Mapping[str, str | None]) -> None:
-    if settings:
-        listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
-        raise OperationalError(
-            f"settings of the connection give SQL another meaning: {listed}",
-            code="setting",
-            hint="; ".join(f"RESET {name}" for name in settings),
-        )
 
 
 def lock_down(

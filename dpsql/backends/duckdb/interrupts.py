@@ -9,6 +9,7 @@ from typing import TypeVar
 import duckdb
 
 from dpsql.errors import OperationalError
+from dpsql.workers import Work, hand_over
 
 _T = TypeVar("_T")
 _AGAIN = 0.1
@@ -24,29 +25,15 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T])
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    values, errors, ended = list[_T](), list[BaseException](), threading.Event()
-
-    def run() -> None:
-        try:
-            values.append(work())
-        except BaseException as error:  # noqa: BLE001  (it is raised where the work was asked for)
-            errors.append(error)
-        finally:
-            ended.set()
-
-    thread = threading.Thread(target=run, name="dpsql query", daemon=True)
+    given = Work(work)
     try:
-        thread.start()
-        ended.wait()  # a thread whose `join` is interrupted would pass for one that has ended
-    except RuntimeError:
-        return work()  # no thread can be started any more
+        hand_over(given)
+        given.ended.wait()
     except BaseException:
-        if thread.ident is not None:
-            _stop(connection, ended)
+        if not given.withdrawn():
+            _stop(connection, given.ended)
         raise
-    if values:
-        return values.pop()
-    raise errors.pop()
+    return given.outcome()
 
 
 def _stop(connection: duckdb.DuckDBPyConnection, ended: threading.Event) -> None:

@@ -14,6 +14,8 @@ from functools import cache
 
 import duckdb
 
+from dpsql.errors import OperationalError
+
 MEANING: dict[str, str | None] = {
     "integer_division": "false",
     "error_on_division_by_zero": "true",
@@ -89,6 +91,17 @@ HARMLESS = frozenset(_HARMLESS.split())
 The time zone is the machine's: no type with a time zone is read, and what a view makes of one is the owner's
 to say.
 """
+
+
+def require_unchanged(settings: Mapping[str, str | None]) -> None:
+    """Raises OperationalError for settings with which SQL may mean something else."""
+    if found := changed(settings):
+        listed = ", ".join(f"{name} = {value}" for name, value in found.items())
+        raise OperationalError(
+            f"settings of the connection give SQL another meaning: {listed}",
+            code="setting",
+            hint="; ".join(f"RESET {name}" for name in found),
+        )
 
 
 def changed(settings: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -43,6 +43,7 @@ class SqliteStore:
         self.where = MEMORY if path is None else str(path)
         self.patience: float = BUSY_SECONDS
         self._path = path
+        self._files = () if path is None else tuple(Path(f"{path}{end}") for end in ("", "-wal", "-shm"))
         self._owner = os.getpid() if path is None else None
         self._opened: tuple[int, Identity] | None = None
         self._raw: sqlite3.Connection | None = None
@@ -129,7 +130,7 @@ class SqliteStore:
             )
         if self._path is not None:
             require_one_name(self._path)
-        if self._opened is not None and self._opened[1] != _identity(self._path):
+        if self._opened is not None and self._opened[1] != _identity(self._files):
             self.close()
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()  # what failed amid a release of the connection has left it
@@ -147,7 +148,7 @@ class SqliteStore:
         if self._path is not None:
             require_not_mounted(self._path)
         # The file is looked at before it is opened: one that is replaced in between is opened again later.
-        file = _identity(self._path)[:1]
+        file = _identity(self._files)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
             target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -164,7 +165,7 @@ class SqliteStore:
             connection.close()
             raise
         self._raw = connection
-        self._opened = os.getpid(), file + _identity(self._path)[1:]
+        self._opened = os.getpid(), file + _identity(self._files)[1:]
         if self._path is not None:
             _OPEN.add(self)
         return connection
@@ -197,8 +198,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release)
 
 
-def _identity(path: Path | None) -> Identity:
-    return () if path is None else tuple(_file(Path(f"{path}{end}")) for end in ("", "-wal", "-shm"))
+def _identity(files: Sequence[Path]) -> Identity:
+    return tuple(map(_file, files))
 
 
 def _file(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,133 @@
+"""Threads that do what another one waits for, and are kept: to start one takes half as long as to read a ledger.
+
+An executor of the standard library takes locks in the thread that asks, where an interrupt may leave them held; and the end
+of the interpreter waits for its threads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+NAME = "dpsql worker"
+_T = TypeVar("_T")
+_HERE = threading.local()
+
+
+class Work(Generic[_T]):
+    """What a worker is to do. It is begun once at most, and `ended` is set when its outcome is known."""
+
+    def __init__(self, do: Callable[[], _T]) -> None:
+        self.ended = threading.Event()
+        self._do = [do]  # whoever takes it out begins it, or has withdrawn it
+        self._values, self._errors = list[_T](), list[BaseException]()
+
+    def withdrawn(self) -> bool:
+        """Whether it has not begun, and so never will."""
+        return bool(self._taken())
+
+    def outcome(self) -> _T:
+        """What it returned, once, when it has ended; raises what it raised."""
+        if self._values:
+            return self._values.pop()
+        # Taken out of the list, so that no frame that the error knows of knows the error.
+        raise self._errors.pop()
+
+    def begin(self) -> None:
+        """Does it, unless it was withdrawn."""
+        for do in self._taken():
+            try:
+                self._values.append(do())
+            except BaseException as error:  # noqa: BLE001  (it is raised where the work was asked for)
+                self._errors.append(error)
+
+    def _taken(self) -> list[Callable[[], _T]]:
+        try:
+            return [self._do.pop()]
+        except IndexError:
+            return []
+
+
+class _Kept:
+    """The workers of a process: each adds itself to `idle` before it takes the next work that is `given`."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.idle = deque[None]()
+        self.given = SimpleQueue[Work[Any]]()
+
+    def serve(self, work: Work[Any]) -> None:
+        """What a worker does from its start on. It keeps nothing of what it has done."""
+        _HERE.working = True
+        while True:
+            work.begin()
+            self.idle.append(None)
+            work.ended.set()
+            del work
+            work = self.given.get()
+
+
+_KEPT = _Kept()
+
+
+def at_work() -> bool:
+    """Whether this thread is a worker.
+
+    >>> at_work()
+    False
+    """
+    return getattr(_HERE, "working", False)
+
+
+def hand_over(work: Work[Any]) -> None:
+    """Gives the work to a worker, who begins at once; where no thread can be had any more, this one does it.
+
+    Claim: whatever interrupts this, the work is begun once or never, and no other work waits for one that has ended.
+    Why: a worker is in `idle` once for each work that it will take. Where an interrupt comes between the two steps here, one
+    worker too few is known to be idle, and another is started in its place. Workers are daemons: the interpreter's end does
+    not wait for them.
+
+    >>> work = Work(lambda: 1 + 1)
+    >>> hand_over(work)
+    >>> work.ended.wait(), work.outcome(), work.withdrawn()
+    (True, 2, False)
+    """
+    if sys.is_finalizing():
+        _do_here(work)
+        return
+    if _KEPT.process != os.getpid():
+        _begin_anew()  # forked behind Python's back
+    try:
+        _KEPT.idle.pop()
+    except IndexError:
+        _start(work)
+    else:
+        _KEPT.given.put(work)
+
+
+def _start(work: Work[Any]) -> None:
+    try:
+        threading.Thread(target=_KEPT.serve, args=(work,), name=NAME, daemon=True).start()
+    except RuntimeError:
+        _do_here(work)
+
+
+def _do_here(work: Work[Any]) -> None:
+    work.begin()
+    work.ended.set()
+
+
+def _begin_anew() -> None:
+    """In a fork, where the workers do not exist."""
+    global _KEPT  # noqa: PLW0603  (the fork has workers of its own)
+    _KEPT = _Kept()
+    _HERE.working = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
