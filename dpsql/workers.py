@@ -53,7 +53,7 @@ class Work(Generic[_T]):
             return []
 
 
-class _Kept:
+class _Pool:
     """The workers of a process: each adds itself to `idle` before it takes the next work that is `given`."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Kept:
             work = self.given.get()
 
 
-_KEPT = _Kept()
+_POOL = _Pool()
 
 
 def at_work() -> bool:
@@ -100,19 +100,19 @@ def hand_over(work: Work[Any]) -> None:
     if sys.is_finalizing():
         _do_here(work)
         return
-    if _KEPT.process != os.getpid():
+    if _POOL.process != os.getpid():
         _begin_anew()  # forked behind Python's back
     try:
-        _KEPT.idle.pop()
+        _POOL.idle.pop()
     except IndexError:
         _start(work)
     else:
-        _KEPT.given.put(work)
+        _POOL.given.put(work)
 
 
 def _start(work: Work[Any]) -> None:
     try:
-        threading.Thread(target=_KEPT.serve, args=(work,), name=NAME, daemon=True).start()
+        threading.Thread(target=_POOL.serve, args=(work,), name=NAME, daemon=True).start()
     except RuntimeError:
         _do_here(work)
 
@@ -124,8 +124,8 @@ def _do_here(work: Work[Any]) -> None:
 
 def _begin_anew() -> None:
     """In a fork, where the workers do not exist."""
-    global _KEPT  # noqa: PLW0603  (the fork has workers of its own)
-    _KEPT = _Kept()
+    global _POOL  # noqa: PLW0603  (the fork has workers of its own)
+    _POOL = _Pool()
     _HERE.working = False
 
 

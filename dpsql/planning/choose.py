@@ -350,14 +350,26 @@ def _zip(
 
 
 def mean_error(plan: MeasurementPlan) -> float:
-    """The mean log of the predicted errors of the released aggregates."""
+    """The mean log of the predicted errors of the released aggregates: of the noise, and of what clamps are expected to cut."""
     # The choice of a quantile is the same in all candidate plans.
-    errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
+    errors = [
+        predicted_std(plan, item) * _times_noise(plan, item)
+        for item in plan.analysis.release.aggregations
+        if item.rank is None
+    ]
     if plan.analysis.selects:
         index, weights = plan.source(_selection_statistic(plan.analysis))
         errors.append(plan.vectors[index].std(weights))
     # A plan whose noise vanishes is better than any other.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
+
+
+def _times_noise(plan: MeasurementPlan, item: Aggregation) -> float:
+    """The root mean square error of an aggregate, as a multiple of its noise's: what a clamp cuts is up to the tolerated part."""
+    index, _ = plan.source(statistic_of(plan.analysis, item, AGGREGATES[item.function].moments[0]))
+    place = plan.vectors[index].clamp
+    learnt = place is not None and plan.clamps[place].evidence
+    return math.hypot(1.0, LEARNING.tolerance) if learnt else 1.0
 
 
 def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:

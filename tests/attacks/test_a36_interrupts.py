@@ -109,7 +109,7 @@ def at_work(thread: threading.Thread) -> bool:
     if thread.name != workers.NAME or thread.ident not in sys._current_frames():
         return False  # one whose start was interrupted may never begin
     waits = sys._current_frames()[thread.ident].f_code is workers._Kept.serve.__code__
-    return not (waits and workers._KEPT.given.empty())
+    return not (waits and workers._POOL.given.empty())
 
 
 def require_free(target: str, patience: float = 0) -> None:

@@ -356,6 +356,14 @@ FAULTS = (
         "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have",
     ),
     Fault(
+        "what-is-cut-is-no-error",
+        "dpsql.planning.choose:mean_error",
+        "predicted_std(plan, item) * _times_noise(plan, item)",
+        "predicted_std(plan, item)",
+        "a clamp is learnt that makes the noise a little less, and cuts more than that",
+        "tests/planning/test_choose.py::test_candidates_are_compared_by_what_clamps_cut_too",
+    ),
+    Fault(
         "all-units-tolerated",
         "dpsql.planning.clamping:Clamp.penalties",
         "max(0, more - self.tolerated)",

@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "worker-idle-twice",
-        "dpsql.workers:_Kept.serve",
+        "dpsql.workers:_Pool.serve",
         "self.idle.append(None)",
         "self.idle.extend((None, None))",
         "the ledger's work waits for a worker that has other work, for ever",
@@ -95,15 +95,15 @@ FAULTS = (
     Fault(
         "workers-forked",
         "dpsql.workers:_begin_anew",
-        "_KEPT = _Kept()",
-        "_KEPT = _KEPT",
+        "_POOL = _Pool()",
+        "_POOL = _POOL",
         "a fork waits for ever for workers that it does not have",
         "tests/test_workers.py::test_a_fork_has_workers_of_its_own",
     ),
     Fault(
         "workers-of-another-process",
         "dpsql.workers:hand_over",
-        "_KEPT.process != os.getpid()",
+        "_POOL.process != os.getpid()",
         "False",
         "a program that was forked by a library waits for ever for workers that it does not have",
         "tests/test_workers.py::test_so_has_one_that_python_does_not_see",

@@ -13,7 +13,8 @@ import dpsql
 from dpsql.accounting import Composed, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
-from dpsql.planning.choose import predicted_std, statistic_of
+from dpsql.planning.choose import mean_error, predicted_std, statistic_of
+from dpsql.planning.learning_rule import LEARNING
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from tests.entropy import ScriptedEntropy
 
@@ -195,6 +196,16 @@ def test_predictions_grow_with_the_bounds() -> None:
         plan = world.prepare(f"SELECT SUM(x) FROM t{where}").plan
         stds.append(predicted_std(plan, plan.analysis.release.aggregations[0]))
     assert stds[1] < stds[0]
+
+
+@pytest.mark.parametrize("rows", [2, 40])
+def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
+    """The score is the noise where no clamp is learnt, and above it by the tolerated part where one is."""
+    plan = World(policy(rows=rows)).prepare("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k").plan
+    noise = predicted_std(plan, plan.analysis.release.aggregations[0])
+    cut = math.hypot(1, LEARNING.tolerance) if plan.clamps else 1
+    assert bool(plan.clamps) == (rows == 40)
+    assert mean_error(plan) == pytest.approx(math.log(noise * cut))
 
 
 def test_delta_is_spent_in_proportion() -> None:

@@ -48,6 +48,7 @@ def test_latency_prints_each_request_beside_duckdb() -> None:
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for row in cells for cell in row[2:])
 
 
+@pytest.mark.deep
 def test_growth_prints_sizes_and_an_exponent(tmp_path: Path) -> None:
     """`python -m benchmarks.growth` prints a line for each size, and how fast they grow."""
     sizes = ("--kinds", "known groups", "--sizes", "5", "50", "--accountant", "pure")
