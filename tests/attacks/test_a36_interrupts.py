@@ -108,7 +108,7 @@ def at_work(thread: threading.Thread) -> bool:
     """Whether a thread is a worker, and does not wait for the next work."""
     if thread.name != workers.NAME or thread.ident not in sys._current_frames():
         return False  # one whose start was interrupted may never begin
-    waits = sys._current_frames()[thread.ident].f_code is workers._Kept.serve.__code__
+    waits = sys._current_frames()[thread.ident].f_code is workers._Pool.serve.__code__
     return not (waits and workers._POOL.given.empty())
 
 

@@ -299,7 +299,7 @@ def test_no_count_is_lost_among_many_groups() -> None:
     """Of units whose rows are each in a group of its own, all of the point counts but a thousandth."""
     many = 1000
     world = World(policy(rows=many, domain=False, accountant="pure"))
-    prepared, plan = learning(world, f"SELECT s, COUNT(*) FROM t{_ALL} GROUP BY s")
+    prepared, plan = learning(world, f"SELECT s, COUNT(*) FROM t{_ALL} GROUP BY s", BY_SUM)
     rows = tuple(DEFAULT._replace(u=unit, s=str(key)) for unit in (1, 2) for key in range(many))
     given = rungs(world, prepared, rows)
     (place,) = (at for at, clamp in enumerate(plan.clamps) if clamp.amount is Amount.ROWS)
