@@ -19,11 +19,35 @@ _T = TypeVar("_T")
 _HERE = threading.local()
 
 
+class End:
+    """As `threading.Event`, set once, but for interrupts: whoever is interrupted while it waits leaves no lock held.
+
+    Claim: `set` never waits.
+    Why: the lock is held from the start until `set` releases it, in one step of the interpreter. An event's own lock is taken by
+    whoever waits, too, and an interrupt at the wrong moment leaves it held: a worker would wait for it for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set, self._lock = False, threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Lets all go on that wait, now and later."""
+        self._is_set = True
+        self._lock.release()
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Waits for so many seconds at most, without limit by default; whether it is set."""
+        if not self._is_set and self._lock.acquire(timeout=timeout):
+            self._lock.release()
+        return self._is_set
+
+
 class Work(Generic[_T]):
     """What a worker is to do. It is begun once at most, and `ended` is set when its outcome is known."""
 
     def __init__(self, do: Callable[[], _T]) -> None:
-        self.ended = threading.Event()
+        self.ended = End()
         self._do = [do]  # whoever takes it out begins it, or has withdrawn it
         self._values, self._errors = list[_T](), list[BaseException]()
 

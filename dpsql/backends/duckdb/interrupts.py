@@ -9,7 +9,7 @@ from typing import TypeVar
 import duckdb
 
 from dpsql.errors import OperationalError
-from dpsql.workers import Work, hand_over
+from dpsql.workers import End, Work, hand_over
 
 _T = TypeVar("_T")
 _AGAIN = 0.1
@@ -36,9 +36,9 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T])
     return given.outcome()
 
 
-def _stop(connection: duckdb.DuckDBPyConnection, ended: threading.Event) -> None:
+def _stop(connection: duckdb.DuckDBPyConnection, ended: End) -> None:
     """Interrupts a query until it has ended, however often Ctrl-C is pressed meanwhile."""
-    while not ended.is_set():
+    while not ended.wait(0):
         try:
             connection.interrupt()
             ended.wait(_AGAIN)
