@@ -137,7 +137,11 @@ def _separate(
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         able = [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
-        carriers += {_likeness(analysis, wanted, index): index for index in reversed(able)}.values()
+        functions = _functions(analysis)
+        alike = {
+            _likeness(analysis, wanted, index, apart, functions[index]): index for index in reversed(able)
+        }
+        carriers += sorted(alike.values())
     for carrier in carriers:
         vectors: list[StatisticVector] = []
         for index, measure in enumerate(analysis.measures):
@@ -172,16 +176,40 @@ def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     return measure.counts_rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
-def _likeness(analysis: Analysis, wanted: Mapping[Statistic, None], index: int) -> tuple[object, ...]:
+def _likeness(
+    analysis: Analysis,
+    wanted: Mapping[Statistic, None],
+    index: int,
+    apart: Container[int],
+    functions: tuple[str, ...],
+) -> tuple[object, ...]:
     """What decides how well a measure carries COUNT(*); of several that are alike, the first is tried.
 
     Claim: layouts whose carriers are alike have the same score, but for the rounding of lattices.
-    Why: the same statistics are measured, over values that differ by a scale; the score is the mean log of the errors, and
-    a scale moves all of these by the same amount in either layout.
+    Why: the same statistics are measured for the same aggregates, over values that differ by a scale; the score is the mean
+    log of the errors, and a scale moves all of these by the same amount in either layout.
     """
     lattice = analysis.measures[index].lattice
     interval = () if lattice is None or not lattice.width else (Fraction(lattice.low, lattice.width),)
-    return always_there(analysis, index), lattice is None, (Moment.COUNT, index) in wanted, *interval
+    counted = (Moment.COUNT, index) in wanted
+    return (
+        functions,
+        always_there(analysis, index),
+        lattice is None,
+        counted,
+        index in apart,
+        *interval,
+    )
+
+
+def _functions(analysis: Analysis) -> list[tuple[str, ...]]:
+    """The aggregate functions of each measure, in order."""
+    found: list[list[str]] = [[] for _ in analysis.measures]
+    for item in analysis.release.aggregations:
+        place = analysis.measure(item)
+        if place is not None:
+            found[place].append(item.function)
+    return [tuple(sorted(each)) for each in found]
 
 
 def _measure_vector(

@@ -356,6 +356,14 @@ FAULTS = (
         "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have",
     ),
     Fault(
+        "all-carriers-are-alike",
+        "dpsql.planning.layouts:_separate",
+        "_likeness(analysis, wanted, index, apart, functions[index])",
+        "0",
+        "the first measure carries COUNT(*), and a better one is not tried",
+        "tests/planning/test_choose.py::test_of_carriers_that_are_alike_one_is_as_good[40-SUM(2 * i), AVG(i), COUNT(*)]",
+    ),
+    Fault(
         "what-is-cut-is-no-error",
         "dpsql.planning.choose:mean_error",
         "predicted_std(plan, item) * _times_noise(plan, item)",

@@ -208,6 +208,26 @@ def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
     assert mean_error(plan) == pytest.approx(math.log(noise * cut))
 
 
+@pytest.mark.parametrize(
+    "aggregates",
+    [
+        "SUM(i), SUM(2 * i), SUM(3 * i), COUNT(*)",
+        "SUM(2 * i), AVG(i), COUNT(*)",
+        "AVG(x), SUM(2 * x), AVG(2 * x), COUNT(*)",
+        "AVG(i), SUM(i), AVG(3 * i), COUNT(x), COUNT(*)",
+    ],
+)
+@pytest.mark.parametrize("rows", [2, 40])
+def test_of_carriers_that_are_alike_one_is_as_good(
+    aggregates: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan is missed where one measure alone of those that are alike is tried as the carrier of COUNT(*)."""
+    sql = f"SELECT {aggregates} FROM t WHERE u > 0"
+    least = mean_error(World(policy(rows=rows)).prepare(sql).plan)
+    monkeypatch.setattr("dpsql.planning.layouts._likeness", lambda _, __, index, *___: index)
+    assert least == pytest.approx(mean_error(World(policy(rows=rows)).prepare(sql).plan), abs=1e-3)
+
+
 def test_delta_is_spent_in_proportion() -> None:
     """A query's share of delta is its share of the loss, so neither runs out first."""
     world = World(policy(domain=False, accountant="pure"))
