@@ -357,9 +357,18 @@ FAULTS = (
     ),
     Fault(
         "all-carriers-are-alike",
-        "dpsql.planning.layouts:_separate",
-        "_likeness(analysis, wanted, index, apart, functions[index])",
-        "0",
+        "dpsql.planning.layouts:_likeness",
+        """
+        return (
+            functions,
+            always_there(analysis, index),
+            lattice is None,
+            counted,
+            index in apart,
+            *interval,
+        )
+        """,
+        "return (lattice is None, *interval)",
         "the first measure carries COUNT(*), and a better one is not tried",
         "tests/planning/test_choose.py::test_of_carriers_that_are_alike_one_is_as_good[40-SUM(2 * i), AVG(i), COUNT(*)]",
     ),
