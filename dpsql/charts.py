@@ -55,7 +55,7 @@ def intervals_figure(
 
     Raises DataError where there is nothing to draw, or more than can be read.
     """
-    along = _is_axis(keys)
+    along, keys, columns, title_of_keys = _axis(names, keys, columns)
     _require_drawable(keys, columns, along=along)
     figure, panes = figures(len(columns))
     for axes, (name, points) in zip(panes, columns, strict=True):
@@ -69,14 +69,14 @@ def intervals_figure(
         places, values = [place for place, *_ in drawn], [value for _, value, _ in drawn]
         if along:
             axes.errorbar([keys[place][0] for place in places], values, yerr=bars, fmt="o", capsize=3)
-            axes.set(ylabel=label, xlabel=names[0])
+            axes.set(ylabel=label, xlabel=title_of_keys)
         else:
             axes.errorbar(values, places, xerr=bars, fmt="o", capsize=3)
             axes.set(
                 xlabel=label,
                 yticks=range(len(keys)),
                 yticklabels=[_label(key) for key in keys],
-                ylabel=", ".join(names),
+                ylabel=title_of_keys,
             )
             axes.set_ylim(len(keys) - 0.5, -0.5)
         axes.grid(axis="y" if along else "x", alpha=0.3)
@@ -102,7 +102,7 @@ def intervals_chart(
             code="plot_unavailable",
             hint="pip install 'dpsql[altair]'; plot() draws with matplotlib",
         ) from None
-    along = _is_axis(keys)
+    along, keys, columns, title_of_keys = _axis(names, keys, columns)
     _require_drawable(keys, columns, along=along)
     days = along and isinstance(keys[0][0], dt.date)
     panes = []
@@ -119,7 +119,7 @@ def intervals_chart(
             for place, value, (low, high) in _drawn(points)
         ]
         kind = "temporal" if days else "quantitative" if along else "nominal"
-        key: dict[str, Any] = {"field": "key", "type": kind, "title": ", ".join(names)}
+        key: dict[str, Any] = {"field": "key", "type": kind, "title": title_of_keys}
         if along:
             key["scale"] = {"zero": False}
         else:
@@ -177,12 +177,26 @@ def _drawn(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float
     ]
 
 
-def _is_axis(keys: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether the keys are one column of numbers or days, more than one."""
-    return len(keys) > 1 and all(
-        len(key) == 1 and isinstance(key[0], (int, float, dt.date)) and not isinstance(key[0], bool)
-        for key in keys
+def _axis(
+    names: Sequence[str], keys: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, Sequence[Point]]]
+) -> tuple[bool, Sequence[tuple[Any, ...]], Sequence[tuple[str, Sequence[Point]]], str]:
+    """Whether the keys are an axis; the keys and points to draw, and the keys' title.
+
+    They are, where they are one column of numbers or days, more than one. NULL has no place on an axis: what is of it is left
+    out, and the title says so.
+    """
+    title = ", ".join(names)
+    known = [place for place, key in enumerate(keys) if key != (None,)]
+    along = len(known) > 1 and all(
+        len(keys[place]) == 1
+        and isinstance(keys[place][0], (int, float, dt.date))
+        and not isinstance(keys[place][0], bool)
+        for place in known
     )
+    if not along or len(known) == len(keys):
+        return along, keys, columns, title
+    drawn = [(name, [points[place] for place in known]) for name, points in columns]
+    return True, [keys[place] for place in known], drawn, f"{title}, without NULL"
 
 
 def _label(key: tuple[Any, ...]) -> str:

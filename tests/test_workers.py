@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
+import multiprocessing
 import signal
+import sys
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from dpsql.workers import Work, hand_over
+from tests.forks import quiet_fork
 
 HANGS = 10
 
@@ -57,21 +57,30 @@ def test_what_is_withdrawn_never_begins() -> None:
     assert not begun.withdrawn()
 
 
-def ended_well(fork: Callable[[], int]) -> bool:
-    """Whether a fork does its work, in time."""
-    assert done(Work(lambda: 1)) == 1
-    child = fork()
-    if child == 0:
-        signal.alarm(HANGS)
-        os._exit(done(Work(lambda: 7)))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-
-
 def test_a_fork_has_workers_of_its_own() -> None:
     """Those of its parent do not exist there."""
-    assert ended_well(os.fork)
+    assert done(Work(lambda: 1)) == 1
+    fork = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(done(Work(lambda: 7))))
+    fork.start()
+    fork.join(HANGS)
+    fork.kill()
+    fork.join()
+    assert fork.exitcode == 7
 
 
 def test_so_has_one_that_python_does_not_see() -> None:
     """As a library of C forks, or a server that it embeds."""
-    assert ended_well(ctypes.PyDLL(None).fork)
+    quiet_fork(
+        """
+        from dpsql.workers import Work, hand_over
+
+        def done(number):
+            work = Work(lambda: number)
+            hand_over(work)
+            return work.ended.wait(10) and work.outcome()
+
+        assert done(1) == 1
+        """,
+        "assert done(7) == 7",
+        "assert done(2) == 2",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import shutil
@@ -24,6 +23,7 @@ from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.stores import sqlite
 from dpsql.ledger.stores.sqlite import SqliteStore
+from tests.forks import quiet_fork
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -156,20 +156,27 @@ def test_a_fork_amid_a_charge_undoes_it(tmp_path: Path) -> None:
 
 def test_a_fork_that_python_does_not_see_is_refused(tmp_path: Path) -> None:
     """Where C code forks beside an open ledger, the child may not use any: it has not the locks it would count on."""
-    path = tmp_path / "a.ledger"
-    with closing(open_ledger(path, BUDGETS)) as ledger:
+    quiet_fork(
+        f"""
+        from pathlib import Path
+        from dpsql.errors import OperationalError
+        from tests.ledger.test_kept_connection import BUDGETS, charge, open_ledger
+
+        path = Path({str(tmp_path / "a.ledger")!r})
+        ledger = open_ledger(path, BUDGETS)
         charge(ledger)
-        child = ctypes.PyDLL(None).fork()
-        if child == 0:
+        """,
+        """
+        for use in (lambda: charge(ledger), lambda: open_ledger(path, BUDGETS)):
             try:
-                for use in (lambda: charge(ledger), lambda: open_ledger(path, BUDGETS)):
-                    with pytest.raises(OperationalError, match="forked behind"):
-                        use()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert ended_well(child)
-        assert charge(ledger) == 2
+                use()
+            except OperationalError as error:
+                assert "forked behind" in str(error)
+            else:
+                raise AssertionError
+        """,
+        "assert charge(ledger) == 2",
+    )
 
 
 def test_a_ledger_that_is_closed_meanwhile_is_no_fork(
