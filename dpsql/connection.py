@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVa
 from dpsql import errors
 from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.remote.address import is_address, is_database_url
+from dpsql.remote.address import is_address, is_database_url, is_spark
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
@@ -95,7 +95,8 @@ def connect(
     """Opens private data for questions.
 
     `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
-    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
+    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or the URL of
+    a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none, by default the policy's `default_epsilon`. `anchor` is a small file,
@@ -160,7 +161,7 @@ def connect(
         database
         if isinstance(database, DuckDBBackend)
         else _server(database, rules, policy, spills=temp_directory is not None)
-        if is_database_url(database)
+        if is_database_url(database) or is_spark(database)
         else DuckDBBackend(
             _with_sources(database, rules, policy),
             host=host,
@@ -220,20 +221,23 @@ def _remote(
     return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
-def _server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
-    from dpsql.backends.postgres.connection import PostgresBackend
-
+def _server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
+    """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
     if spills:
         raise ProgrammingError(
-            "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
+            "the temporary files of a server or a cluster are its owner's to place", code="temp_directory"
         )
     if any(table.source is not None for table in rules.tables.values()):
         _with_sources(url, rules, policy)  # says which tables are elsewhere
     private = rules.private_tables()
-    return PostgresBackend(
-        url, private=private, public=[name for name in rules.tables if name not in private]
-    )
+    public = [name for name in rules.tables if name not in private]
+    if is_spark(url):
+        from dpsql.backends.spark.connection import SparkBackend
+
+        return SparkBackend(url, private=private, public=public)
+    from dpsql.backends.postgres.connection import PostgresBackend
+
+    return PostgresBackend(url, private=private, public=public)
 
 
 def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:

@@ -24,6 +24,8 @@ class DuckDBDialect:
 
     nan: str = values.NAN
     stages: bool = True
+    holds: bool = False
+    lists: bool = True
     places: bool = True
 
     def require(self, release: Release) -> None:
@@ -80,6 +82,14 @@ class DuckDBDialect:
     def point(self, number: str, factor: float) -> str:
         """A cast rounds half to even."""
         return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
+
+    def addend(self, point: str) -> str:
+        """A sum of BIGINT is a HUGEINT."""
+        return point
+
+    def days(self, day: str) -> str:
+        """A difference of days."""
+        return f"({day} - DATE '0001-01-01' + 1)"
 
     def microseconds(self, moment: str) -> str:
         """EPOCH_US."""
