@@ -130,6 +130,10 @@ class Dialect(Protocol):
         """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
         ...
 
+    def shifted(self, number: str, bits: int) -> str:
+        """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
+        ...
+
     def wide(self, number: str) -> str:
         """A whole number in a type in which sums and products of a statement do not overflow."""
         ...

@@ -95,6 +95,10 @@ class DuckDBDialect:
         """EPOCH_US."""
         return f"EPOCH_US({moment})"
 
+    def shifted(self, number: str, bits: int) -> str:
+        """An operator."""
+        return f"({number} >> {bits})"
+
     def wide(self, number: str) -> str:
         """A HUGEINT has 128 bits."""
         return f"{number}::HUGEINT"

@@ -161,6 +161,10 @@ class PostgresDialect:
         """EXTRACT gives a NUMERIC, which is exact."""
         return f"CAST(EXTRACT(EPOCH FROM {moment}) * 1000000 AS BIGINT)"
 
+    def shifted(self, number: str, bits: int) -> str:
+        """An operator."""
+        return f"({number} >> {bits})"
+
     def wide(self, number: str) -> str:
         """NUMERIC has as many digits as it takes."""
         return f"CAST({number} AS NUMERIC)"

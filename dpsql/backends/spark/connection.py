@@ -53,10 +53,12 @@ class SparkBackend:
         try:
             self.version = str(self._session.version)
             self._guarded(lambda: pin(self._session))
-            ((catalog, schema),) = self._answered("SELECT CURRENT_CATALOG(), CURRENT_SCHEMA()")
-            self.database = str(catalog)
-            self.dialect: Dialect = SparkDialect(self.database, str(schema))
-            self._schema = str(schema)
+            # Tables without a schema are those of where the owner's session is.
+            at = self._session if isinstance(database, str) else database
+            self.database, self._schema = self._guarded(
+                lambda: (str(at.catalog.currentCatalog()), str(at.catalog.currentDatabase()))
+            )
+            self.dialect: Dialect = SparkDialect(self.database, self._schema)
             self._random = secrets.token_hex(16)
         except BaseException:
             self.close()
@@ -90,7 +92,8 @@ class SparkBackend:
         return self._columns
 
     def _all_tables(self) -> list[str]:
-        return [str(row[1]) for row in self._answered("SHOW TABLES") if not row[2]]
+        where = f"{identifier(self.database)}.{identifier(self._schema)}"
+        return [str(row[1]) for row in self._answered(f"SHOW TABLES IN {where}") if not row[2]]
 
     def _described(self, name: str) -> Described | None:
         """What the catalogue says of a table, None where there is none."""
@@ -110,7 +113,7 @@ class SparkBackend:
         if found is None:
             return None
         where = found.location or ".".join((self.database, *map(fold, table_parts(table))))
-        return Origin(frozenset({where}), found.foreign, checked=False)
+        return Origin(frozenset({where}), found.foreign)
 
     @property
     def unchanging(self) -> bool:

@@ -155,6 +155,10 @@ class SparkDialect:
         """In the session's time zone, which is UTC."""
         return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
 
+    def shifted(self, number: str, bits: int) -> str:
+        """Not the operator, which the parser reads as the end of two types where ARRAY stands before."""
+        return f"SHIFTRIGHT({number}, {bits})"
+
     def wide(self, number: str) -> str:
         """38 digits, which hold all that a statement adds up and multiplies: see `planning.clamping.NORM_BITS`."""
         return f"CAST({number} AS {WIDE})"

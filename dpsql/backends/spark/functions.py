@@ -258,7 +258,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "round": _rounding(
             "CASE WHEN ABS(a - RINT(a)) = CAST('0.5' AS DOUBLE) THEN a + SIGN(a) * CAST('0.5' AS DOUBLE) ELSE RINT(a) END"
         ),
-        "isnan": Spelling(f"ISNAN({_real(0)})", _DEFINED, only=lambda call: call.arguments[0].type.numeric),
+        "isnan": Spelling(f"({_real(0)} = {NAN})", _COMPARES),
         "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", _COMPARES),
         "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
         "least": _same("LEAST({args})", _COMPARES),
@@ -278,7 +278,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "radians": _of_numbers(f"RADIANS({_real(0)})"),
         **{
             name: _of_numbers(f"{name.upper()}({_real(0)})")
-            for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+            for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atanh")
         },
         "atan2": _of_numbers(f"ATAN2({_real(0)}, {_real(1)})"),
         # choices
@@ -286,7 +286,6 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "coalesce": _same("COALESCE({args})", _CHOICE),
         "nullif": _same("NULLIF({0}, {1})", _COMPARES),
         # text
-        "reverse": Spelling("REVERSE({0})", _DEFINED),
         "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", _DEFINED),
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),

@@ -59,7 +59,7 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
 
 def _bin(at: str, width: int) -> str:
     """The bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
-    return f"({at} >> {width})"
+    return dialect().shifted(at, width)
 
 
 def _wide(number: int) -> str:
