@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
+WARNINGS = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Py4J leaves connections to its end."""
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,6 +41,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.legacy.sizeOfNull": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.caseSensitive": "true",
 }
 _TYPES = {
@@ -85,7 +92,9 @@ def load(source: duckdb.DuckDBPyConnection, session: Any, folder: Path, schema: 
     """Makes a schema anew with all tables of `source`, in Parquet files of a few rows each, with the columns that Spark can have."""
     source.execute("SET TimeZone = 'UTC'")
     session.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-    for place in dict.fromkeys(["main", *(row[0] for row in source.execute("SELECT schema_name FROM duckdb_tables()").fetchall())]):
+    for place in dict.fromkeys(
+        ["main", *(row[0] for row in source.execute("SELECT schema_name FROM duckdb_tables()").fetchall())]
+    ):
         session.sql(f"CREATE SCHEMA IF NOT EXISTS {schema if place == 'main' else place}")
     for place, table in source.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall():
         columns = [
@@ -119,7 +128,7 @@ def hold(
     folder.mkdir(parents=True)
     items = ", ".join(_stored(column, kind) for column, kind in columns)
     for part in range(files):
-        rows = f"(SELECT *, ROW_NUMBER() OVER () AS \"#row\" FROM {query})"
+        rows = f'(SELECT *, ROW_NUMBER() OVER () AS "#row" FROM {query})'
         source.execute(
             f"COPY (SELECT {items} FROM {rows} WHERE \"#row\" % {files} = {part}) TO '{folder}/{part}.parquet' (FORMAT parquet)"
         )
@@ -129,5 +138,10 @@ def hold(
 
 
 def _stored(column: str, kind: str) -> str:
-    stored = {"STRING": "VARCHAR", "TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "BINARY": "BLOB"}.get(kind, kind)
+    stored = {
+        "STRING": "VARCHAR",
+        "TIMESTAMP_NTZ": "TIMESTAMP",
+        "TIMESTAMP": "TIMESTAMPTZ",
+        "BINARY": "BLOB",
+    }.get(kind, kind)
     return f'CAST("{column}" AS {stored}) AS "{column}"'

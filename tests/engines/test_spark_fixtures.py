@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from engines import sparks
-from engines.test_fixtures import UNREAD, Pair, listed, prepared, units_of, without_units
+from engines.test_fixtures import UNREAD, Pair, listed, prepared
 from sql.fixture_files import Fixture, accepted
 from sql.study import NO_NOISE, POLICY, clinic
 
@@ -22,11 +21,16 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
 
+pytestmark = sparks.WARNINGS
+
+
 def spark_policy() -> dict[str, Any]:
     """The policy of the clinic for what Spark has of it."""
     policy = copy.deepcopy(POLICY)
     for table in policy["tables"].values():
-        table["columns"] = {name: rules for name, rules in table.get("columns", {}).items() if name not in lacking()}
+        table["columns"] = {
+            name: rules for name, rules in table.get("columns", {}).items() if name not in lacking()
+        }
     return policy
 
 
@@ -34,7 +38,9 @@ def lacking() -> set[str]:
     """Columns of the clinic that Spark does not have: fields of a STRUCT, lists, times of day and UUID."""
     columns = [item for table in POLICY["tables"].values() for item in table.get("columns", {}).items()]
     return {
-        name for name, rules in columns if "." in name or "max_elements" in rules or rules["type"] in ("time", "uuid")
+        name
+        for name, rules in columns
+        if "." in name or "max_elements" in rules or rules["type"] in ("time", "uuid")
     }
 
 

@@ -23,7 +23,7 @@ from functions.pools import CONSTANTS, NASTY, Bench, build, calls, column, read_
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.functions import SPELLINGS
 from dpsql.backends.spark.session import pin
-from dpsql.backends.spark.values import TYPES, constant
+from dpsql.backends.spark.values import TYPES
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Literal
@@ -31,6 +31,7 @@ from dpsql.plan.types import Type
 from dpsql.sql.emit.dialect import written_in
 from dpsql.sql.emit.scalars import write
 
+pytestmark = sparks.WARNINGS
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 60
 """Rows on which a call is tried."""
@@ -70,8 +71,10 @@ def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         places = ", ".join(str(place) for place, _ in held(kind))
         query = f"(SELECT id, c FROM {kind.name} WHERE id IN ({places}))"
         columns = [("id", "INT"), ("c", name)]
-        sparks.hold(session, f"functions.{kind.name}", columns, folder / kind.name, bench().connection, query, 1)
-    yield session
+        sparks.hold(
+            session, f"functions.{kind.name}", columns, folder / kind.name, bench().connection, query, 1
+        )
+    return session
 
 
 def in_spark(call: Call) -> str | None:
@@ -92,7 +95,9 @@ def tried(types: Sequence[Type]) -> list[tuple[int, ...]]:
     return found[:_MOST]
 
 
-def computed(session: Any, types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[dict[tuple[int, ...], Any]]:
+def computed(
+    session: Any, types: Sequence[Type], found: Sequence[tuple[Call, str]]
+) -> list[dict[tuple[int, ...], Any]]:
     """What Spark computes of these calls, on rows of columns of these types."""
     shown = []
     for place, (call, text) in enumerate(found):
@@ -141,8 +146,8 @@ def differing(session: Any, names: Sequence[str]) -> tuple[list[str], set[str]]:
                 if text is None:
                     continue
                 # Columns are called by the places of their arguments, of which constants have none.
-                for place, column in enumerate(read):
-                    text = text.replace(f'"{column.source}".', f'"#{place}".')
+                for place, of in enumerate(read):
+                    text = text.replace(f'"{of.source}".', f'"#{place}".')
                 for place in range(len(read)):
                     text = text.replace(f'"#{place}".', f'"t{place}".')
                 groups[tuple(column.type for column in read)].append((call, text))
@@ -162,11 +167,14 @@ def differing(session: Any, names: Sequence[str]) -> tuple[list[str], set[str]]:
 def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[dict[tuple[int, ...], Any]]:
     """What DuckDB computes on the same rows, one call after the other."""
     results = []
-    for call, text in found:
+    for call, _text in found:
         names = [column.source for column in read_by(call)]
         wanted = ", ".join(f"({', '.join(map(str, row))})" for row in tried(types))
         ids = ", ".join(f"{name}.id" for name in names)
-        source = ", ".join(f"{kind.name} AS {name}" for kind, name in zip(types, names, strict=True)) or "(SELECT 1)"
+        source = (
+            ", ".join(f"{kind.name} AS {name}" for kind, name in zip(types, names, strict=True))
+            or "(SELECT 1)"
+        )
         written = write(call)
         kind = {Type.DOUBLE: f"CAST({written} AS DOUBLE)", Type.BLOB: f"HEX({written})"}
         shown = kind.get(call.type, f"CAST({written} AS VARCHAR)")

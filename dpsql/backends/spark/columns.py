@@ -44,9 +44,8 @@ def widened(column: Column) -> str:
     """The SQL that reads a column in the engine type of its plan type, whatever its value."""
     raw, facts = _raw(column), column.facts
     match facts.type:
-        case Type.VARCHAR if facts.engine_type == "VARCHAR":
-            # A text of fixed length is padded with blanks, which are no part of it; a collation is of a column.
-            return text(f"({raw} COLLATE UTF8_BINARY)")
+        case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
+            return text(raw, facts.engine_type)
         case Type.VARCHAR:
             return f"CAST({raw} AS STRING)"
         case Type.BLOB:
@@ -55,8 +54,13 @@ def widened(column: Column) -> str:
             return f"TRY_CAST({raw} AS {type_name(kind)})"
 
 
-def text(raw: str) -> str:
-    """A text that is UTF-8 and not too long, or NULL."""
+def text(stored: str, engine: str) -> str:
+    """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length; NULL where it is
+    not UTF-8 or too long.
+    """
+    raw = f"({stored} COLLATE UTF8_BINARY)"
+    if engine == "CHAR":
+        raw = f"RTRIM({raw})"
     return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"
 
 
@@ -67,7 +71,7 @@ def copied(column: str, kind: str) -> str:
         at = read if kind == "DATE" else f"TRY_CAST({read} AS TIMESTAMP_NTZ)"
         low, high = map(constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
         return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
-    return text(f"({read} COLLATE UTF8_BINARY)") if kind == "VARCHAR" else read
+    return text(read, kind) if kind in ("VARCHAR", "CHAR") else read
 
 
 def _raw(column: Column) -> str:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 from dpsql.backends.base import Exact, Origin, Place, Tables
@@ -68,7 +69,9 @@ class SparkBackend:
     def place(self) -> Place | None:
         """The catalogue and where the schema lies: not surely one database, so that only a name in the policy says so."""
         where = f"{self.database}.{self._schema}"
-        rows = self._answered(f"DESCRIBE SCHEMA EXTENDED {identifier(self.database)}.{identifier(self._schema)}")
+        rows = self._answered(
+            f"DESCRIBE SCHEMA EXTENDED {identifier(self.database)}.{identifier(self._schema)}"
+        )
         lies = next((str(value) for name, value in rows if name == "Location"), "")
         return Place(f"{IDENTITY}{where} {lies}", f"{IDENTITY}{where} {lies} {self._random}")
 
@@ -128,7 +131,7 @@ class SparkBackend:
             made: list[str] = []
             try:
                 for name, query in held:
-                    self._guarded(lambda name=name, query=query: self._session.sql(query).createOrReplaceTempView(_view(name)))
+                    self._guarded(partial(self._name, name, partial(self._session.sql, query)))
                     made.append(name)
                 ((plan, *_), *_) = self._answered(f"EXPLAIN {sql}")
             except BackendError:
@@ -185,7 +188,7 @@ class SparkBackend:
     def run(self, sql: str) -> Exact:
         """The exact rows of the emitted statement, whole numbers as Python's."""
         with self.snapshot():
-            return Exact(self._answered(sql))
+            return Exact([tuple(map(_exact, row)) for row in self._answered(sql)])
 
     @contextmanager
     def staged(self, tables: Tables) -> Iterator[None]:
@@ -197,9 +200,9 @@ class SparkBackend:
         with self.snapshot():
             try:
                 for name, query in tables:
-                    frame = self._guarded(lambda query=query: self._session.sql(query).localCheckpoint(True))
+                    frame = self._guarded(partial(self._kept, query))
                     kept.append((name, frame))
-                    self._guarded(lambda name=name, frame=frame: frame.createOrReplaceTempView(_view(name)))
+                    self._guarded(partial(self._name, name, partial(_same, frame)))
                 yield
             finally:
                 for name, frame in reversed(kept):
@@ -211,7 +214,10 @@ class SparkBackend:
         """As `Backend.interrupt`."""
         self._cancelled = True
         with suppress(Exception):  # what has ended cannot be stopped
-            self._session.interruptTag(self._tag)
+            if is_remote(self._session):
+                self._session.interruptTag(self._tag)
+            else:
+                self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Lets the copies go, and ends the application or the session if it is dpsql's own."""
@@ -221,8 +227,18 @@ class SparkBackend:
                 self._session.stop()
 
     def _rows(self, table: str, read: Columns) -> list[tuple[Any, ...]]:
-        items = ", ".join(f"{columns.copied(*column)} AS c{place}" for place, column in enumerate(read)) or "1"
+        items = (
+            ", ".join(f"{columns.copied(*column)} AS c{place}" for place, column in enumerate(read)) or "1"
+        )
         return self._answered(f"SELECT {items} FROM {self.dialect.table_name(table)}")
+
+    def _kept(self, query: str) -> Any:
+        """The rows of a query, computed now and kept by the executors."""
+        return self._session.sql(query).localCheckpoint(eager=True)
+
+    def _name(self, name: str, made: Callable[[], Any]) -> None:
+        """Gives a frame a name of the session."""
+        made().createOrReplaceTempView(_view(name))
 
     def _forget(self, name: str) -> None:
         with suppress(BackendError):
@@ -239,8 +255,7 @@ class SparkBackend:
 
         def fetched() -> list[tuple[Any, ...]]:
             table = self._session.sql(sql).toArrow()
-            columns = [[_exact(value) for value in column.to_pylist()] for column in table.columns]
-            return list(zip(*columns, strict=True)) if columns else []
+            return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
         return self._guarded(fetched)
 
@@ -249,11 +264,18 @@ class SparkBackend:
         failed: BaseException | None = None
         try:
             with quiet():
-                self._session.addTag(self._tag)
+                # By the tag of its jobs another thread can stop them; tags of a classic session are of one thread alone.
+                tags = self._session if is_remote(self._session) else self._session.sparkContext
+                add, remove = (
+                    (tags.addTag, tags.removeTag)
+                    if tags is self._session
+                    else (tags.addJobTag, tags.removeJobTag)
+                )
+                add(self._tag)
                 try:
                     return work()
                 finally:
-                    self._session.removeTag(self._tag)
+                    remove(self._tag)
         except KeyboardInterrupt:
             raise
         except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
@@ -267,6 +289,10 @@ class SparkBackend:
         return OperationalError(
             "the query was cancelled while it ran; what was charged stays charged", code="cancelled"
         )
+
+
+def _same(frame: Any) -> Any:
+    return frame
 
 
 def _view(name: str) -> str:

@@ -93,7 +93,6 @@ def _without_escape(call: Call) -> bool:
     return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
 
 
-
 def _short(text: str) -> str:
     """A text that is no longer than texts may be."""
     return held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
@@ -243,7 +242,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "bit_xor": _same("({0} ^ {1})", _DEFINED),
         "bit_not": _same("(~ {0})", _DEFINED),
         "shift_right": Spelling(
-            held("CASE WHEN b BETWEEN 0 AND 63 THEN SHIFTRIGHT(a, CAST(b & 63 AS INT)) WHEN b IS NOT NULL AND a IS NOT NULL THEN 0 END", "{0}", "{1}"),
+            held(
+                "CASE WHEN b BETWEEN 0 AND 63 THEN SHIFTRIGHT(a, CAST(b & 63 AS INT)) WHEN b IS NOT NULL AND a IS NOT NULL THEN 0 END",
+                "{0}",
+                "{1}",
+            ),
             "a shift out of range gives 0",
         ),
         "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", _DEFINED),
@@ -289,7 +292,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", _DEFINED),
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),
-        "unicode": Spelling(held("CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"), _DEFINED),
+        "unicode": Spelling(
+            held("CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"),
+            _DEFINED,
+        ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", _DEFINED),
         "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", _DEFINED),
         "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", _DEFINED),
@@ -333,7 +339,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         **{
             name: _part(f"{word}({{}})")
             for name, word in {
-                **{name: name.upper() for name in ("year", "quarter", "month", "day", "hour", "minute", "second")},
+                **{
+                    name: name.upper()
+                    for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
+                },
                 **{"week": "WEEKOFYEAR", "doy": "DAYOFYEAR"},
             }.items()
         },
@@ -341,9 +350,12 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "isodow": _part("WEEKDAY({}) + 1"),
         "isoyear": _part("EXTRACT(YEAROFWEEK FROM {})"),
         "yearweek": Spelling(
-            f"CAST(EXTRACT(YEAROFWEEK FROM {_moment(0)}) * 100 + WEEKOFYEAR({_moment(0)}) AS BIGINT)", _CALENDAR
+            f"CAST(EXTRACT(YEAROFWEEK FROM {_moment(0)}) * 100 + WEEKOFYEAR({_moment(0)}) AS BIGINT)",
+            _CALENDAR,
         ),
-        "millisecond": Spelling(f"(PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR),
+        "millisecond": Spelling(
+            f"(PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR
+        ),
         "microsecond": Spelling(f"PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT))", _CALENDAR),
         "decade": _part("YEAR({}) DIV 10"),
         "century": _part("(YEAR({}) + 99) DIV 100"),

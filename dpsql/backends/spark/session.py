@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dpsql.backends.spark.settings import PINNED, resets
@@ -15,7 +15,7 @@ from dpsql.errors import OperationalError
 
 REVIEWED = ((4, 0), (4, 0))
 """The oldest and the newest version that was reviewed; no other is taken."""
-_LOGGER = logging.getLogger("SQLQueryContextLogger")
+_LOG = "SQLQueryContextLogger"
 """Where pyspark writes an error with the query and the value that it is about."""
 
 
@@ -38,7 +38,7 @@ def opened(database: Any) -> tuple[Any, bool]:
     if session_class.getActiveSession() is not None:
         raise OperationalError(
             "this process has a Spark session already",
-            code="no_database",
+            code="argument",
             hint="dpsql.connect(session, policy=…) reads through it",
         )
     _require_java()
@@ -70,7 +70,7 @@ def _driver() -> Any:
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java") or (home and shutil.which("java", path=os.path.join(home, "bin")))  # noqa: PTH118
+    found = shutil.which("java") or (home and shutil.which("java", path=str(Path(home) / "bin")))
     if not found:
         raise OperationalError(
             "Spark needs Java 17 or 21, which is not found",
@@ -125,8 +125,11 @@ def pin(session: Any) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Within it pyspark writes no error to its log, which would quote the value that it is about."""
-    before, _LOGGER.disabled = _LOGGER.disabled, True
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger(_LOG)  # of its own class, with which pyspark writes
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        _LOGGER.disabled = before
+        logger.disabled = before

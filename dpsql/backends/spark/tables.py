@@ -53,4 +53,6 @@ class Described:
         """What else than a table with typed files it is."""
         if self.kind not in ("MANAGED", "EXTERNAL"):
             return (_KINDS.get(self.kind, "what is no table of the catalogue"),)
-        return () if self.provider in READ else (f"a table in the format {self.provider or 'of its catalogue'}",)
+        return (
+            () if self.provider in READ else (f"a table in the format {self.provider or 'of its catalogue'}",)
+        )

@@ -26,7 +26,7 @@ NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
 
 
 def constant(value: Value | Pairs) -> str:
-    """A constant of exactly the engine type that its plan type stands for.
+    r"""A constant of exactly the engine type that its plan type stands for.
 
     Of a text all but plain letters and digits are escaped, so that no setting of the parser can change it.
 

@@ -21,7 +21,10 @@ CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 
 def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str) -> list[str]:
     """The units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
-    return [f"{EXCESS} AS (\n  {_excess(bound, source)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys, source)}\n)"]
+    return [
+        f"{EXCESS} AS (\n  {_excess(bound, source)}\n)",
+        f"{RANKED} AS (\n  {_ranked(analysis, keys, source)}\n)",
+    ]
 
 
 def _excess(bound: ContributionBound, source: str) -> str:

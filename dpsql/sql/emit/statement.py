@@ -387,7 +387,10 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes, held = read_often(CONTRIBUTION, grouped)
     ctes += ranking(analysis, bound, pair, held)
-    return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0"
+    return (
+        f"WITH {', '.join(ctes)}\n",
+        f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0",
+    )
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
