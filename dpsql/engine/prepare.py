@@ -115,7 +115,9 @@ class PreparedRelease:
         alone = selected is not None and reads_selected(read, plan.quantiles)
         quantiles = plan.quantiles if chosen else ()
         chosen_keys = selected if alone else None
-        return emit_sums(read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), self.dialect)
+        return emit_sums(
+            read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect
+        )
 
     @property
     def texts(self) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +22,9 @@ def server() -> Iterator[postgres.Server]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session of a local Spark of this process."""
+    """A session of a local Spark of this process; skips where pyspark or Java is missing, but not in CI."""
+    missing = importlib.util.find_spec("pyspark") is None or shutil.which("java") is None
+    if missing and not os.environ.get("CI"):
+        pytest.skip("pyspark or Java is not installed")
     with sparks.running() as session:
         yield session

@@ -109,8 +109,7 @@ def load(source: duckdb.DuckDBPyConnection, session: Any, folder: Path, schema: 
             f"{schema if place == 'main' else place}.`{table}`",
             [(name, wanted) for name, _, wanted in columns if wanted is not None],
             folder / place / table,
-            source,
-            f'"{place}"."{table}"',
+            (source, f'"{place}"."{table}"'),
         )
 
 
@@ -119,11 +118,12 @@ def hold(
     name: str,
     columns: list[tuple[str, str]],
     folder: Path,
-    source: duckdb.DuckDBPyConnection,
-    query: str,
+    rows: tuple[duckdb.DuckDBPyConnection, str],
+    *,
     files: int = 3,
 ) -> None:
-    """Makes a table anew of the rows of a query of DuckDB, in several files."""
+    """Makes a table anew of the rows of a table or query of DuckDB, in several files."""
+    source, query = rows
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     items = ", ".join(_stored(column, kind) for column, kind in columns)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from sql.study import NO_NOISE, POLICY, clinic
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
+from dpsql.request.query import Query
 
 pytestmark = sparks.WARNINGS
 
@@ -69,6 +72,8 @@ def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None:
     """The exact result of each release is that of DuckDB; a query that is refused has a code that says so."""
@@ -84,3 +89,31 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     else:
         public = pair.other.engine.answer(found).rows
         assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer(wanted).rows, key=str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT plan, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY plan",
+        "SELECT day, COUNT(*) AS n FROM visits GROUP BY day",
+    ],
+)
+def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
+    """Where clamps are learnt, their histograms are read from contributions that executors hold, and so are the sums."""
+    found = []
+    for side in (pair.duckdb, pair.other):
+        (part,) = side.engine.prepare(Query(query, epsilon=Fraction(1))).releases
+        stages = part.statement.stages
+        assert stages is not None, "nothing is learnt of this query"
+        chosen = tuple(
+            replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in part.plan.clamps
+        )
+        sums = part.sums(replace(part.plan, clamps=chosen))
+        with side.engine.backend.staged(stages.tables):
+            histograms = side.engine.backend.run(stages.histograms).reveal()
+            with side.engine.backend.staged(sums.held):
+                found.append(
+                    (sorted(histograms), sorted(side.engine.backend.run(sums.sql).reveal(), key=str))
+                )
+    assert found[0] == found[1]

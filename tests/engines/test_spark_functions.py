@@ -43,7 +43,7 @@ _NEAR = frozenset(
 )
 """Functions that a library of mathematics computes, which differ in the last digits."""
 SPARK = SparkDialect()
-PARTS = 6
+PARTS = 12
 """In how many parts the entries are tried: few statements of many calls each take less time than many of few."""
 
 
@@ -72,7 +72,12 @@ def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         query = f"(SELECT id, c FROM {kind.name} WHERE id IN ({places}))"
         columns = [("id", "INT"), ("c", name)]
         sparks.hold(
-            session, f"functions.{kind.name}", columns, folder / kind.name, bench().connection, query, 1
+            session,
+            f"functions.{kind.name}",
+            columns,
+            folder / kind.name,
+            (bench().connection, query),
+            files=1,
         )
     return session
 
@@ -184,6 +189,7 @@ def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
     """On every row Spark computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""

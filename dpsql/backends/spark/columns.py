@@ -55,8 +55,9 @@ def widened(column: Column) -> str:
 
 
 def text(stored: str, engine: str) -> str:
-    """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length; NULL where it is
-    not UTF-8 or too long.
+    """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length.
+
+    It is NULL where it is not UTF-8 or too long.
     """
     raw = f"({stored} COLLATE UTF8_BINARY)"
     if engine == "CHAR":

@@ -19,7 +19,7 @@ from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.session import is_remote, opened, pin, quiet
 from dpsql.backends.spark.tables import Described
 from dpsql.backends.spark.types import engine_type
-from dpsql.errors import BackendError, OperationalError, PolicyError
+from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.identity import SPARK as IDENTITY
 from dpsql.policy import fold, table_parts
 
@@ -248,7 +248,7 @@ class SparkBackend:
         """Lets the executors drop rows at once; those of Connect go with the frame."""
         if not is_remote(self._session):
             with suppress(Exception):  # they go when the frame does
-                frame._jdf.logicalPlan().rdd().unpersist(False)  # noqa: FBT003, SLF001
+                frame._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001
 
     def _answered(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a statement, which come as Arrow."""

@@ -339,13 +339,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         **{
             name: _part(f"{word}({{}})")
             for name, word in {
-                **{
-                    name: name.upper()
-                    for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
-                },
-                **{"week": "WEEKOFYEAR", "doy": "DAYOFYEAR"},
+                name: name.upper() for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
             }.items()
         },
+        "week": _part("WEEKOFYEAR({})"),
+        "doy": _part("DAYOFYEAR({})"),
         "dow": _part("DAYOFWEEK({}) - 1"),
         "isodow": _part("WEEKDAY({}) + 1"),
         "isoyear": _part("EXTRACT(YEAROFWEEK FROM {})"),

@@ -33,7 +33,7 @@ class Described:
         section: str | None = None
         for name, kind in rows:
             if not name or name.startswith("#"):
-                section = name if name else ""
+                section = name or ""
             elif section is None:
                 columns.append((name, kind))
             elif section == _DETAILS:

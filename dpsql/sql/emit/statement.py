@@ -119,6 +119,7 @@ def emit_sums(
     clamps: Sequence[Clamp] = (),
     selected: Sequence[tuple[Value, ...]] | None = None,
     unclamped: Container[Statistic] = (),
+    *,
     target: Dialect = DUCKDB,
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
