@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.settings import PINNED, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
+from dpsql.request.query import Query
 
 pytestmark = sparks.WARNINGS
 EXACT = 10**15
@@ -368,3 +371,43 @@ def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
     ]
     items = ", ".join(f"{dialect(value)} AS c{place}" for place, value in enumerate(values))
     assert con.engine.backend.run(f"SELECT {items}").reveal() == [tuple(values)]
+
+
+def test_whole_numbers_do_not_wrap(con: Any) -> None:
+    """Sums of the largest numbers of 64 bits, quotients, and points of DOUBLE beyond them, are exact."""
+    dialect = SparkDialect()
+    most, point = 2**63 - 1, dialect.wide_point("x", (2.0**40, 2.0**40))
+    items = [
+        (f"SUM({dialect.addend('n')})", -most + 3 * most),
+        (dialect.quotient(f"{dialect.wide('MIN(n)')} * {2**40}", "-7"), most * 2**40 // 7),
+        (f"MAX({point})", 2**80),
+        (f"MIN({point})", round(Fraction(-1 / 3) * 2**80)),
+        (f"SUM({dialect.point('x', 2.0)})", 2 - 1),
+    ]
+    rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
+    sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
+    assert con.engine.backend.run(sql).reveal() == [tuple(value for _, value in items)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT kind, COUNT(*), SUM(x) FROM people GROUP BY kind",
+        "SELECT n, COUNT(DISTINCT word) FROM people GROUP BY n",
+        "SELECT kind, MEDIAN(x) FROM people GROUP BY kind",
+        "SELECT MEDIAN(x) FROM people",
+    ],
+)
+@pytest.mark.parametrize("loss", [1, EXACT])
+def test_what_is_read_more_than_once_is_held(con: Any, sql: str, loss: int) -> None:
+    """No common table expression that is read twice reads a private table: these may have changed in between."""
+    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(loss))).releases
+    statement = part.statement
+    texts = [statement.sql, *([statement.stages.histograms] if statement.stages else [])]
+    assert statement.held
+    for text in texts:
+        for name, body in re.findall(r'("#\w+") AS \(\n(.*?)\n\)', text, re.DOTALL):
+            assert '"people"."people"' not in body or text.count(name) == 2, name
+    assert all(query.count('"people"."people"') == 1 for _, query in statement.held)
+    reads = statement.sql.count('"people"."people"')
+    assert reads == 0, statement.sql

@@ -96,7 +96,6 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     "query",
     [
         "SELECT plan, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY plan",
-        "SELECT day, COUNT(*) AS n FROM visits GROUP BY day",
     ],
 )
 def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:

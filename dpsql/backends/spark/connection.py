@@ -196,19 +196,19 @@ class SparkBackend:
 
         They do not know what they were computed from: if one is lost, what reads it fails.
         """
-        kept: list[tuple[str, Any]] = []
+        frames: list[tuple[str, Any]] = []
         with self.snapshot():
             try:
                 for name, query in tables:
-                    frame = self._guarded(partial(self._kept, query))
-                    kept.append((name, frame))
+                    frame = self._guarded(partial(self._checkpoint, query))
+                    frames.append((name, frame))
                     self._guarded(partial(self._name, name, partial(_same, frame)))
                 yield
             finally:
-                for name, frame in reversed(kept):
+                for name, frame in reversed(frames):
                     self._forget(name)
                     self._release(frame)
-                kept.clear()
+                frames.clear()
 
     def interrupt(self) -> None:
         """As `Backend.interrupt`."""
@@ -232,7 +232,7 @@ class SparkBackend:
         )
         return self._answered(f"SELECT {items} FROM {self.dialect.table_name(table)}")
 
-    def _kept(self, query: str) -> Any:
+    def _checkpoint(self, query: str) -> Any:
         """The rows of a query, computed now and kept by the executors."""
         return self._session.sql(query).localCheckpoint(eager=True)
 

@@ -208,7 +208,8 @@ class SparkDialect:
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """Joins of their own."""
-        return f"{left} LEFT {'ANTI' if anti else 'SEMI'} JOIN {right} USING (u)"
+        chosen = "ANTI" if anti else "SEMI"
+        return f"{left} LEFT {chosen} JOIN {right} USING (u)"
 
     def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
         """IS NOT DISTINCT FROM is a condition by which rows are shuffled."""

@@ -43,7 +43,7 @@ PINNED = MappingProxyType(
 )
 """What each setting has to be."""
 
-_KEPT = re.compile(
+_SPEED = re.compile(
     r"""spark\.sql\.(
         (adaptive|shuffle|autoBroadcastJoinThreshold|broadcastTimeout|inMemoryColumnarStorage|cbo|statistics|sources
             |streaming|ui|redaction|warehouse|catalogImplementation|extensions|hive|maven|artifact|session\.localRelation
@@ -64,4 +64,4 @@ def resets(name: str) -> bool:
     >>> resets("spark.sql.legacy.sizeOfNull"), resets("spark.sql.shuffle.partitions"), resets("spark.executor.memory")
     (True, False, False)
     """
-    return name.startswith("spark.sql.") and name not in PINNED and _KEPT.fullmatch(name) is None
+    return name.startswith("spark.sql.") and name not in PINNED and _SPEED.fullmatch(name) is None

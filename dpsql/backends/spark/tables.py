@@ -38,8 +38,8 @@ class Described:
                 columns.append((name, kind))
             elif section == _DETAILS:
                 details.setdefault(name, kind)
-        kept = ("Created Time", "Type", "Provider", "Location", "View Text", "Owner")
-        mark = tuple((name, details.get(name, "")) for name in kept)
+        names = ("Created Time", "Type", "Provider", "Location", "View Text", "Owner")
+        mark = tuple((name, details.get(name, "")) for name in names)
         return cls(
             tuple(columns),
             details.get("Provider", "").lower(),
