@@ -409,5 +409,5 @@ def test_what_is_read_more_than_once_is_held(con: Any, sql: str, loss: int) -> N
         for name, body in re.findall(r'("#\w+") AS \(\n(.*?)\n\)', text, re.DOTALL):
             assert '"people"."people"' not in body or text.count(name) == 2, name
     assert all(query.count('"people"."people"') == 1 for _, query in statement.held)
-    reads = statement.sql.count('"people"."people"')
-    assert reads == 0, statement.sql
+    # Without groups, contributions are added up once, as they are computed.
+    assert statement.sql.count('"people"."people"') <= ("GROUP BY" not in sql), statement.sql
