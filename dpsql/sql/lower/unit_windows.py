@@ -17,6 +17,7 @@ from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
+from dpsql.plan.decimals import decimal_digits, scale
 from dpsql.plan.expr import Column, Expr, Facts, FrameKind, Literal, Windowed, columns, replaced, walk
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources
@@ -136,6 +137,8 @@ def _facts(window: Windowed, rows: int) -> Facts:
         _interval(window, rows),
         _domain(window),
         nullable=window.function not in _ALWAYS,
+        scale=scale(window),
+        decimal=decimal_digits(window),
     )
 
 
