@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from dpsql.analysis.decimals import stored_digits
 from dpsql.errors import DataError
-from dpsql.plan.decimals import stored_digits
 from dpsql.plan.types import Answered
 from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.distinct_values import most_distinct
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
@@ -18,7 +19,6 @@ from dpsql.analysis.lattice import BITS, DECIMAL_BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
-from dpsql.plan.decimals import decimal_digits
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import DAY, Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.windows import OVER
+from dpsql.analysis.decimals import unrounded
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.decimals import unrounded
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null, replaced
 from dpsql.plan.interval import ANYWHERE, Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PublicSubquery, Relation, Release, SemiJoin

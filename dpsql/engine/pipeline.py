@@ -17,6 +17,7 @@ from typing import Any
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
+from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
@@ -42,7 +43,6 @@ from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
-from dpsql.plan.decimals import as_decimal, decimal_digits
 from dpsql.plan.dependencies import Known, final_releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.intervals import Known, interval
 from dpsql.analysis.lattice import Lattice
-from dpsql.plan.decimals import decimal_digits
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate

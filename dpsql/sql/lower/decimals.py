@@ -10,8 +10,8 @@ a half or to a whole number than 1/m of itself, unless it is one: so a half is s
 
 from __future__ import annotations
 
+from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
 from dpsql.functions import call
-from dpsql.plan.decimals import decimal_digits, is_inexact, scale
 from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.types import Type
 

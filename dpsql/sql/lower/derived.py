@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
-from dpsql.plan.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
 from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.errors import QueryRejected
-from dpsql.plan.decimals import decimal_digits
 from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type

@@ -9,10 +9,10 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, scale
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
-from dpsql.plan.decimals import MOST_DIGITS, decimal_digits, scale
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (

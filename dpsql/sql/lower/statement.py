@@ -16,10 +16,10 @@ from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.base import Aggregate
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.plan.decimals import MOST_DIGITS, decimal_digits
 from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, Released, columns
 from dpsql.plan.nodes import (
     Aggregation,

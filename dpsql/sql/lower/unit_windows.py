@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import decimal_digits, scale
 from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
-from dpsql.plan.decimals import decimal_digits, scale
 from dpsql.plan.expr import Column, Expr, Facts, FrameKind, Literal, Windowed, columns, replaced, walk
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.decimals import decimal_digits
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.plan.expr import Released, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type

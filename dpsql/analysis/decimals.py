@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 
+from dpsql.aggregates.windows import OVER
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, walk
 from dpsql.plan.types import Type
 
@@ -22,8 +24,6 @@ _INEXACT = frozenset({"add", "subtract", "multiply"})
 """Functions that differ on DOUBLE from what they are on DECIMAL."""
 _WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
-_WINDOWS = frozenset({"sum", "min", "max", "lag", "lead", "first_value", "last_value", "nth_value"})
-"""Functions over windows whose result has as many digits after the point as their first argument."""
 
 
 def stored_digits(engine_type: str) -> tuple[int, int] | None:
@@ -171,8 +171,9 @@ def _scale(expr: Expr) -> int | None:
             return scale(expr.outer.outputs[0].expr)
         case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
             return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
-        case Windowed() if expr.function in _WINDOWS:
-            return scale(expr.arguments[0])
+        case Windowed() if OVER[expr.function].keeps_scale:
+            values = (argument for place, argument in enumerate(expr.arguments) if place != 1)
+            return _most(map(scale, values))
         case Call():
             return _computed(expr)
         case _:
@@ -196,10 +197,14 @@ def _computed(expr: Call) -> int | None:
     if name != "multiply" and name not in _ALIKE:
         return None
     scales = [scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
-    known = [found for found in scales if found is not None]
-    if len(known) < len(scales) or not known:
-        return None
-    return sum(known) if name == "multiply" else max(known)
+    return _most(scales, sum if name == "multiply" else max)
+
+
+def _most(scales: Iterable[int | None], of: Callable[[Iterable[int]], int] = max) -> int | None:
+    """The largest of some numbers of digits, or their sum; None where one is not known."""
+    digits = list(scales)
+    known = [found for found in digits if found is not None]
+    return of(known) if known and len(known) == len(digits) else None
 
 
 def _constant(expr: Expr) -> int | None:
