@@ -27,7 +27,7 @@ SCHEMA = """
 POLICY: dict[str, Any] = {
     "version": 1,
     "privacy_unit": "person",
-    "budget": {"epsilon": 1e12, "delta": 1e-6},
+    "budget": {"epsilon": 1e15, "delta": 1e-6},
     "tables": {
         "t": {
             "unit": "id",
@@ -92,7 +92,7 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
     """DuckDB and dpsql, without noise but in one answer of many."""
     with duckdb.connect() as database:
         database.execute(SCHEMA)
-        with dpsql.connect(database, policy=POLICY, ledger=":memory:", epsilon=10**8) as connection:
+        with dpsql.connect(database, policy=POLICY, ledger=":memory:", epsilon=10**12) as connection:
             yield database, connection
 
 
