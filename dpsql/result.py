@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from dpsql.analysis.decimals import stored_digits
 from dpsql.errors import DataError
-from dpsql.plan.types import Value
+from dpsql.plan.types import Answered
 from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ IntervalOf = Callable[[int, int, float], Ends]
 _PANDAS = {
     "BIGINT": "Int64",
     "DOUBLE": "float64",
+    "DECIMAL": "float64",
     "VARCHAR": "string",
     "BOOLEAN": "boolean",
     "TIMESTAMP": "datetime64[us]",
@@ -92,7 +94,7 @@ class Result:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[Answered, ...], ...]
     scales: tuple[tuple[float | None, ...], ...]
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
@@ -145,7 +147,7 @@ class Result:
     def with_ends(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
         found = self.intervals(confidence)
-        parts: list[tuple[str, str, tuple[Value, ...]]] = []
+        parts: list[tuple[str, str, tuple[Answered, ...]]] = []
         for place, (name, kind, values) in enumerate(
             zip(self.columns, self.types, self._series(), strict=True)
         ):
@@ -169,13 +171,13 @@ class Result:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+    def __iter__(self) -> Iterator[tuple[Answered, ...]]:
         return iter(self.rows)
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
         """The rows as a pandas DataFrame, whose dtypes follow from `types` alone. Raises ImportError without pandas.
 
-        NULL is NaN in DOUBLE, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
+        NULL is NaN in DOUBLE and DECIMAL, whose dtype is float64 as in DuckDB, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
         whose dtypes hold it beside all 64 bits of a number. With `intervals`, after each column n that has
         intervals come the columns n_low and n_high with their ends, as in `intervals(confidence)`; DataError
         where there is a column of such a name already.
@@ -186,7 +188,7 @@ class Result:
             return self.with_ends(confidence).df()
         frame = pandas.DataFrame(
             {
-                index: pandas.Series(list(values), dtype=_PANDAS.get(kind, "object"))
+                index: pandas.Series(list(values), dtype=_PANDAS.get(kind.partition("(")[0], "object"))
                 for index, (values, kind) in enumerate(zip(self._series(), self.types, strict=True))
             }
         )
@@ -219,9 +221,10 @@ class Result:
             arrays = [
                 pyarrow.array(
                     [_of_arrow(value) for value in values],
-                    types.get(kind),
+                    types.get(kind) if digits is None else pyarrow.decimal128(*digits),
                 )
                 for values, kind in zip(self._series(), self.types, strict=True)
+                for digits in [stored_digits(kind)]
             ]
         except pyarrow.ArrowException:
             raise DataError(
@@ -239,11 +242,11 @@ class Result:
             raise TypeError("polars made a series of a table")
         return frame
 
-    def _series(self) -> Sequence[tuple[Value, ...]]:
+    def _series(self) -> Sequence[tuple[Answered, ...]]:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     @property
-    def displayed(self) -> tuple[tuple[Value, ...], ...]:
+    def displayed(self) -> tuple[tuple[Answered, ...], ...]:
         """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
@@ -402,6 +405,6 @@ def _displayed(value: Any) -> Any:
     return 0 if isinstance(value, int) and value < 0 else value
 
 
-def _is_short(column: Sequence[Value]) -> bool:
+def _is_short(column: Sequence[Answered]) -> bool:
     """Whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)

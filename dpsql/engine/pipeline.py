@@ -17,6 +17,7 @@ from typing import Any
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
+from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
@@ -394,10 +395,14 @@ class Engine:
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+        digits = [decimal_digits(output.expr) for output in outer.outputs]
         return Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
-            types=tuple(types[:width]),
-            rows=tuple(tuple(row[:width]) for row in rows),
+            types=tuple(
+                kind if of is None else f"DECIMAL({of[0]},{of[1]})"
+                for kind, of in zip(types, digits, strict=False)
+            ),
+            rows=tuple(tuple(map(_value, row, digits)) for row in rows),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,
@@ -477,6 +482,11 @@ def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
     finally:
         clear_cache()
     raise failure
+
+
+def _value(value: Any, digits: tuple[int, int] | None) -> Any:
+    """A value of the answer, which is a DECIMAL where its expression is one in the engine."""
+    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
 
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:
