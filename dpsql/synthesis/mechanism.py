@@ -35,9 +35,9 @@ MOST_DATABASES = 20_000
 """Small databases among which BLR chooses, each with its exact probability."""
 _CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
 """The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
-_ROUNDS, _LAST_ROUNDS = 60, 400
+_ROUNDS, _LAST_ROUNDS = 40, 200
 """Updates of the weights after each measurement, and after the last."""
-MOST_WORK = 5 * 10**9
+MOST_WORK = 3 * 10**9
 """Cells that are visited, at most, in making a table: about half a minute."""
 MOST_COMPARED = 2 * 10**7
 """Cells of the workload, over all small databases, that are compared at most."""
@@ -223,9 +223,8 @@ class Mwem(Synthesis):
         for index in range(self.rounds):
             chosen = left.pop(self.choose(self.scores(histogram, weights, total, left), entropy))
             seen.append(self.measure(histogram, chosen, entropy))
-            weights = fitted(
-                weights, _parts(seen, total), _LAST_ROUNDS if index + 1 == self.rounds else _ROUNDS
-            )
+            most = _LAST_ROUNDS if index + 1 == self.rounds else _ROUNDS
+            weights = fitted(weights, self._parts(seen, total), most)
         return whole_rows(weights, total, self.workload)
 
     def measure(self, histogram: Counts, marginal: Marginal, entropy: Entropy) -> tuple[Marginal, Noisy]:
@@ -258,6 +257,13 @@ class Mwem(Synthesis):
         sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
         return max(0, round(sum(sums, Fraction(0)) / sum(weights)))
 
+    def _parts(self, seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
+        rows = max(1, total)
+        return [
+            Measured(part, np.asarray(found, np.float64) / rows, self.noise.std / rows)
+            for part, found in seen
+        ]
+
     def describe(self) -> list[dict[str, object]]:
         """What is measured and chosen, in words."""
         norms = of_marginal(self.l1, replace=self.replace)
@@ -281,11 +287,6 @@ class Mwem(Synthesis):
         share = float((1 - _CHECK - (_SELECTION if self.rounds else 0)) / kept)
         spread = share * len(self.workload)
         return self.noise.std * (spread if isinstance(self.noise, Geometric) else math.sqrt(spread))
-
-
-def _parts(seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
-    rows = max(1, total)
-    return [Measured(part, np.asarray(found, np.float64) / rows) for part, found in seen]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _START = Fraction(1, 2)
 """The part of the loss for the first hypothesis. Of the rest, half is for finding its mistakes, half for counting them."""
 _WRONGLY = Fraction(1, 2)
 """The chance, about, that a hypothesis without mistakes is called wrong in all the queries."""
-_ROUNDS = 60
+_ROUNDS = 40
 
 
 class StreamLoss(Loss, Protocol):
@@ -250,7 +250,8 @@ class RunningStream:
 
     def _learn(self, cells: Cells, found: int) -> None:
         part = min(1.0, max(0.0, found / max(1, self.rows)))
-        self._measured.append(Counted(cells, part))
+        noise = self.mechanism.count.std / max(1, self.rows)
+        self._measured.append(Counted(cells, part, noise))
         self._weights = fitted(self._weights, self._measured, _ROUNDS)
 
     def __reduce__(self) -> NoReturn:

@@ -16,26 +16,37 @@ from dpsql.synthesis.workload import Marginal, marginal_of, spread
 
 _LEAST = 1e-12
 """The least part of a column's rows that a value has at the start, so that no cell is excluded for good."""
-_MOST_STEP = 60.0
-"""The largest exponent of one update, which keeps weights in the range of floats."""
+_MOST_STEP = 600.0
+"""How far below the largest the exponent of an update may lie, which keeps weights in the range of floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A noisy marginal as parts of all rows; `weight` is the inverse of its variance, relative to the others'."""
+    """A noisy marginal as parts of all rows; `noise` is the standard deviation of each, as a part of all rows."""
 
     marginal: Marginal
     parts: Floats
-    weight: float = 1.0
+    noise: float
+
+    @property
+    def precision(self) -> Floats:
+        """The weight of each cell's squared error: less where there are more rows, and bounded by the noise."""
+        found: Floats = 1 / (np.maximum(self.parts, 0) + self.noise)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A noisy count of these cells as a part of all rows."""
+    """A noisy count of these cells as a part of all rows; `noise` as in `Measured`."""
 
     cells: NDArray[np.bool_]
     part: float
-    weight: float = 1.0
+    noise: float
+
+    @property
+    def precision(self) -> float:
+        """The weight of the squared error."""
+        return 1 / (max(self.part, 0) + self.noise)
 
 
 def independent(columns: Sequence[Floats]) -> Floats:
@@ -66,37 +77,43 @@ def updated(weights: Floats, exponent: Floats) -> Floats:
 
 
 def fitted(weights: Floats, measured: Sequence[Measured | Counted], rounds: int) -> Floats:
-    """The distribution after updates against the weighted squared error of all that was measured.
+    """The distribution after at most so many updates against the squared error of all that was measured, weighted.
 
     Each update is multiplicative, along the gradient, with a step that grows while the error falls and is halved where it
-    would not. It ends early where the error no longer falls.
-    Source: Beck, Teboulle 2003, "Mirror descent and nonlinear projected subgradient methods" (entropic descent).
+    would not. Errors count in proportion to their parts of rows, by which an update changes them, so that small and large
+    cells approach their values alike.
+    Source: Hardt, Ligett, McSherry 2012, section 2.2 (repeating updates over all measurements); Beck, Teboulle 2003, "Mirror
+    descent and nonlinear projected subgradient methods" (entropic descent).
     """
-    step = 1.0 / max(sum(part.weight for part in measured), 1.0)
-    error, gradient = _error(weights, measured)
+    step, precisions = 1 / max(1, len(measured)), [part.precision for part in measured]
+    error, gradient = _error(weights, measured, precisions)
     for _ in range(rounds):
         tried = updated(weights, -step * gradient)
-        found, at = _error(tried, measured)
+        found, at = _error(tried, measured, precisions)
         if found > error:
             step /= 2
+            if step < _LEAST:
+                break
             continue
-        settled = error - found <= 1e-10 * error
-        weights, error, gradient, step = tried, found, at, step * 1.6
+        settled = error - found <= 1e-9 * error
+        weights, error, gradient, step = tried, found, at, step * 1.3
         if settled:
             break
     return weights
 
 
-def _error(weights: Floats, measured: Sequence[Measured | Counted]) -> tuple[float, Floats]:
+def _error(
+    weights: Floats, measured: Sequence[Measured | Counted], precisions: Sequence[Floats | float]
+) -> tuple[float, Floats]:
     """Half of the weighted squared error, and its gradient."""
     total, gradient = 0.0, np.zeros((1,) * weights.ndim)
-    for part in measured:
+    for part, precision in zip(measured, precisions, strict=True):
         if isinstance(part, Counted):
             missed = float(weights[part.cells].sum()) - part.part
-            total += part.weight * missed * missed / 2
-            gradient = gradient + part.weight * missed * part.cells
+            total += float(precision) * missed * missed / 2
+            gradient = gradient + precision * missed * part.cells
             continue
-        off: NDArray[np.float64] = np.asarray(marginal_of(weights, part.marginal), np.float64) - part.parts
-        total += part.weight * float((off * off).sum()) / 2
-        gradient = gradient + part.weight * spread(off, part.marginal, weights.ndim)
+        off: Floats = marginal_of(weights, part.marginal) - part.parts
+        total += float((precision * off * off).sum()) / 2
+        gradient = gradient + spread(precision * off, part.marginal, weights.ndim)
     return total, gradient
