@@ -11,13 +11,11 @@ import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
-from dpsql.base_connection import BaseConnection
-from dpsql.errors import InterfaceError, ProgrammingError, QueryRejected
+from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
@@ -25,8 +23,7 @@ from dpsql.request.query import Query, QueryOptions
 from dpsql.request.target import Share
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
-from dpsql.stream import Stream
-from dpsql.synthetic_table import SyntheticTable
+from dpsql.synthetic_connection import SyntheticConnection, alone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,12 +35,9 @@ if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
-    from dpsql.engine.synthetic import PreparedSynthesis
     from dpsql.ledger import BudgetState, Head
     from dpsql.policy import Policy
     from dpsql.remote.connection import RemoteConnection
-    from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
-    from dpsql.synthesis.workload import Counts
 
 apilevel = "2.0"
 threadsafety = 1
@@ -204,48 +198,6 @@ def connect(
     return con
 
 
-def _connected(made: SyntheticTable) -> Connection:
-    """A connection to a synthetic table, which is public."""
-    from dpsql.backends.memory import database_of
-
-    tables = {made.name: {"public": True}}
-    rules = {"version": 1, "privacy_unit": "none", "budget": {"epsilon": 1}, "tables": tables}
-    columns = list(zip(made.columns, made.types, strict=True))
-    return connect(database_of(made.name, columns, made.rows), policy=rules, ledger=":memory:", epsilon=1)
-
-
-class _Cells:
-    """The public table of all cells of a stream, by which conditions are read as those of any query are."""
-
-    def __init__(self, prepared: PreparedSynthesis) -> None:
-        self._prepared = prepared
-        self._open: Connection | None = None
-
-    def of(self, condition: str) -> list[int]:
-        """The numbers of the cells for which a condition is true. Raises QueryRejected for what is none."""
-        from dpsql.analysis.domains import product
-        from dpsql.backends.memory import database_of
-
-        if self._open is None:
-            named = self._prepared
-            columns = [*zip(named.columns, named.types, strict=True), ("#cell", "BIGINT")]
-            cells = [(*keys, place) for place, keys in enumerate(product(named.domains))]
-            rules = {
-                "version": 1,
-                "privacy_unit": "none",
-                "budget": {"epsilon": 1},
-                "tables": {"stream": {"public": True}},
-            }
-            self._open = connect(
-                database_of("stream", columns, cells), policy=rules, ledger=":memory:", epsilon=1
-            )
-        found = self._open.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
-        places = [int(place) for (place,) in found.rows]  # type: ignore[arg-type]
-        if len(found.columns) != 1 or len(set(places)) < len(places):
-            raise QueryRejected("this is no condition", code="condition", text=condition)
-        return places
-
-
 def _remote(
     url: str,
     token: str | None,
@@ -329,24 +281,7 @@ class CombineOptions(TypedDict, total=False):
     dialect: str | None
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _alone(
-    method: Callable[Concatenate[Connection, _P], _T],
-) -> Callable[Concatenate[Connection, _P], _T]:
-    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
-
-    @wraps(method)
-    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._engine.backend.alone():
-            return method(self, *args, **kwargs)
-
-    return one_at_a_time
-
-
-class Connection(BaseConnection):
+class Connection(SyntheticConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
@@ -371,11 +306,14 @@ class Connection(BaseConnection):
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._asking
 
+    def _open(self, database: Any, policy: dict[str, Any]) -> Connection:
+        return connect(database, policy=policy, ledger=":memory:", epsilon=1)
+
     def require_open(self) -> None:
         """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
 
-    @_alone
+    @alone
     def query(
         self,
         sql: str,
@@ -429,88 +367,7 @@ class Connection(BaseConnection):
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    @_alone
-    def synthetic(
-        self,
-        sql: str,
-        parameters: Parameters = (),
-        *,
-        epsilon: Amount | None = None,
-        workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
-        method: str = "mwem",
-        rounds: int | None = None,
-        max_groups: int | None = None,
-        replay: bool | None = None,
-    ) -> SyntheticTable:
-        """A table of invented rows that are distributed as those of a query, as far as its workload asks and the loss allows.
-
-        `sql` selects columns of private rows; each has public values, with at most 100,000 combinations in all. What is asked of
-        the table later is free. `workload` says which marginals matter: "marginals(k)", all of k columns, or a list of groups
-        of column names. `method` is "mwem", which selects `rounds` marginals of the workload after those of single
-        columns (by default twice as many as there are columns), or "blr", which compares all small databases on tiny domains.
-        The loss is charged as that of a query is, and the same table is answered again free, unless `replay=False`.
-
-        Raises QueryRejected for rows that are not known to be safe (`synthetic`, `synthetic_domain`), ProgrammingError for a
-        workload or a method that there is not, BudgetExhausted where the budget does not suffice: before anything is
-        read or charged.
-        """
-        from dpsql.engine.synthetic import prepare, released
-
-        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
-        with self.engine.backend.snapshot():
-            made = released(self.engine, prepare(self.engine, asked, workload, method, rounds))
-        return replace(made, _connect=_connected)
-
-    @_alone
-    def stream(
-        self,
-        sql: str,
-        parameters: Parameters = (),
-        *,
-        epsilon: Amount | None = None,
-        method: str = "pmw",
-        workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
-        updates: int = 20,
-        queries: int = 1000,
-        max_groups: int | None = None,
-    ) -> Stream:
-        """A stream of counting queries over the rows of a query, at one price however many are asked.
-
-        A hypothesis, at first a synthetic table (see `synthetic`), answers each query. Where it is wrong by more than
-        noise, the rows are counted and it learns; `updates` is how often that may happen, and `queries` is about how many are to be
-        asked, which decides what counts as wrong. The rows are read once, when the stream is opened, and all of its loss is
-        charged then; a stream is not answered again from what is stored. `method` is "pmw", private multiplicative weights.
-
-        Raises what `synthetic` raises.
-        """
-        from dpsql.engine.synthetic import opened, prepare_stream
-
-        if method != "pmw":
-            raise ProgrammingError(f"there is no method {method!r}", code="synthetic_method", hint="'pmw'")
-        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
-        with self.engine.backend.snapshot():
-            prepared = prepare_stream(self.engine, asked, workload, updates, queries)
-            running, receipt = opened(self.engine, prepared)
-        return self._streaming(prepared, running, receipt)
-
-    def _streaming(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
-        from dpsql.engine.synthetic import of_hypothesis
-
-        cut, entry = _Cells(prepared), receipt.entries[0]["id"]
-        charged = self._engine.ledger.entry(entry)
-
-        def answer(cells: Cells) -> StreamedCount:
-            with self.engine.backend.alone():
-                return self._engine.streamed(running, cells, prepared.prepared, charged)
-
-        def table(histogram: Counts) -> SyntheticTable:
-            return replace(of_hypothesis(prepared, histogram, receipt), _connect=_connected)
-
-        return Stream(
-            prepared.columns, prepared.types, receipt, prepared.domains, answer, running, cut.of, table
-        )
-
-    @_alone
+    @alone
     def combine(
         self,
         sql: str,
@@ -540,7 +397,7 @@ class Connection(BaseConnection):
         )
         return self.combine(sql, parameters, **options)
 
-    @_alone
+    @alone
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -557,13 +414,13 @@ class Connection(BaseConnection):
 
         return Explanation.of(self.engine, prepared)
 
-    @_alone
+    @alone
     def _budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
         return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
 
-    @_alone
+    @alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
@@ -617,7 +474,7 @@ class Connection(BaseConnection):
         entries = map(self._engine.ledger.entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
-    @_alone
+    @alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -638,7 +495,7 @@ class Connection(BaseConnection):
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
-    @_alone
+    @alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -661,7 +518,7 @@ class Connection(BaseConnection):
         self._held, self._asking = held, replace(self._engine, reservation=held.number)
         return held
 
-    @_alone
+    @alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -693,7 +550,7 @@ class Connection(BaseConnection):
             replay=self._replay,
         )
 
-    @_alone
+    @alone
     def _close(self) -> None:
         if not self._closed:
             self._closed = True

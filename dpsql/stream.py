@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.types import Value
 from dpsql.result import Receipt
@@ -72,6 +70,8 @@ class Stream:
         return self._table(self._running.hypothesis())
 
     def _chosen(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:
+        import numpy as np
+
         shape = tuple(map(len, self._domains))
         chosen = np.ones(shape, bool)
         if condition is not None:
@@ -92,12 +92,12 @@ class Stream:
             axis = self.columns.index(name)
             many = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))
             listed: list[Value] = list(wanted) if many else [wanted]  # type: ignore[arg-type, list-item]
-            kept = np.zeros(shape[axis], bool)
+            allowed = np.zeros(shape[axis], bool)
             for value in listed:
-                kept[self._place(axis, value)] = True
+                allowed[self._place(axis, value)] = True
             width = [1] * len(shape)
             width[axis] = shape[axis]
-            chosen = chosen & kept.reshape(width)
+            chosen = chosen & allowed.reshape(width)
         return chosen
 
     def _place(self, axis: int, value: Value) -> int:

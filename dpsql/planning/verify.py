@@ -32,8 +32,7 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
-from dpsql.synthesis.mechanism import Mwem, SmallDatabase
-from dpsql.synthesis.stream import WeightsStream
+from dpsql.planning.verify_synthesis import spent_by
 
 Vector = tuple[int, ...]
 Pair = tuple[int | Fraction, int | Fraction]
@@ -119,46 +118,12 @@ def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
     if found.shape != tuple(map(len, analysis.domains)):
         raise VerificationError("a synthetic table has other columns than its rows")
     l1 = Fraction(norms(synthesis.vector, analysis)[0])
-    spent = _spent_by(found, l1, replaced=analysis.replace)
+    spent = spent_by(found, l1, replaced=analysis.replace)
     charged = _charged(plan.event)
     if spent["range"] > charged["range"]:
         raise VerificationError("the range of the choices of a synthetic table exceeds the charged loss")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
         raise VerificationError("the noise of a synthetic table loses more than is charged")
-
-
-def _spent_by(
-    found: Mwem | SmallDatabase | WeightsStream, l1: Fraction, *, replaced: bool
-) -> dict[str, Fraction]:
-    """What each kind of step loses of a histogram that one unit moves by at most `l1`, from the laws."""
-    spent = dict.fromkeys(("pure", "gaussian", "range"), Fraction(0))
-
-    def add(noise: Mechanism, moved: Fraction, length: Fraction, times: int = 1) -> None:
-        if isinstance(noise, Geometric):
-            spent["pure"] += times * moved / noise.scale
-        elif isinstance(noise, DiscreteGaussian):
-            spent["gaussian"] += times * length / (2 * noise.variance)
-        else:
-            raise VerificationError(f"verification has no rule for {noise.name} noise of a synthetic table")
-
-    if isinstance(found, WeightsStream):
-        spent |= _spent_by(found.start, l1, replaced=replaced)
-        # The noise of the threshold makes up for a unit once, that of the score which is above for it twice.
-        spent["pure"] += found.updates * (l1 / found.test.near.scale + 2 * l1 / found.test.far.scale)
-        add(found.count, l1, l1**2, found.updates)
-        return spent
-    distances = l1 * len(found.workload)
-    add(found.check, distances, distances**2)
-    if isinstance(found, SmallDatabase):
-        add(found.count, l1, l1**2)
-        spent["range"] += found.selection.range(1) * 2 * l1 * found.size
-        return spent
-    # A replaced unit takes its rows out of one cell of a marginal, and puts as many into another.
-    squared = 2 * (l1 / 2) ** 2 if replaced else l1**2
-    add(found.noise, l1, squared, len(found.shape) + found.rounds)
-    if found.selection is not None:
-        spent["range"] += found.selection.range(1) * 2 * l1 * found.rounds
-    return spent
 
 
 def _with_each_point(

@@ -283,8 +283,8 @@ class Mwem(Synthesis):
     @property
     def direct_std(self) -> float:
         """As it says there: the variance of Gaussian noise grows with the number of marginals, a scale as that number."""
-        kept = len(self.shape) + self.rounds
-        share = float((1 - _CHECK - (_SELECTION if self.rounds else 0)) / kept)
+        marginals = len(self.shape) + self.rounds
+        share = float((1 - _CHECK - (_SELECTION if self.rounds else 0)) / marginals)
         spread = share * len(self.workload)
         return self.noise.std * (spread if isinstance(self.noise, Geometric) else math.sqrt(spread))
 

@@ -53,8 +53,8 @@ def independent(columns: Sequence[Floats]) -> Floats:
     """The distribution in which columns are independent, with these noisy one-way counts; uniform where none is positive."""
     found: Floats = np.ones((1,) * len(columns))
     for axis, counts in enumerate(columns):
-        kept = np.maximum(np.asarray(counts, np.float64), 0)
-        parts = kept / kept.sum() if kept.sum() > 0 else np.full(len(kept), 1 / len(kept))
+        positive = np.maximum(np.asarray(counts, np.float64), 0)
+        parts = positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
         parts = np.maximum(parts, _LEAST)
         found = found * spread(parts / parts.sum(), (axis,), len(columns))
     return found

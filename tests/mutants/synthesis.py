@@ -46,7 +46,7 @@ FAULTS = (
         "Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))",
         "Sensitivity(Fraction(l1), Fraction(l1**2))",
         "a sum of distances has the noise of one",
-        f"{_LAWS}::test_transcripts_lose_no_more_than_is_charged",
+        "tests/planning/test_synthesis.py::test_plans_are_verified",
     ),
     Fault(
         "distances-shown-without-noise",
@@ -54,11 +54,11 @@ FAULTS = (
         "self.distance(histogram, found) + noise",
         "self.distance(histogram, found) + 0 * noise",
         "the exact distance of a synthetic table is released",
-        "tests/synthesis/test_mechanism.py::test_transcripts_lose_no_more_than_is_charged",
+        f"{_LAWS}::test_the_distance_is_released_with_noise",
     ),
     Fault(
         "synthetic-plans-not-verified",
-        "dpsql.planning.verify:_spent_by",
+        "dpsql.planning.verify_synthesis:spent_by",
         'spent["range"] += found.selection.range(1) * 2 * l1 * found.rounds',
         'spent["range"] += found.selection.range(1) * l1',
         "the second derivation counts one choice, in one direction",

@@ -33,12 +33,12 @@ def plan_of(kind: str, accountant: str, neighbors: str, *, rows: int = 2) -> Mea
         "budget": {"epsilon": 9, "delta": 0 if accountant == "pure" else 1e-6, "accountant": accountant},
         "tables": {"t": {"unit": "u", "rows_per_unit": rows, "columns": columns}},
     }
-    asked = Query("SELECT k, i FROM t", epsilon=Fraction(1))
+    asked, parts = Query("SELECT k, i FROM t", epsilon=Fraction(1)), [("k",), ("i",), ("k", "i")]
     with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
         if kind == "stream":
-            found = prepare_stream(con.engine, asked, "marginals(2)", 3, 40)
+            found = prepare_stream(con.engine, asked, parts, 3, 40)
         else:
-            found = prepare(con.engine, asked, "marginals(2)", kind, None)
+            found = prepare(con.engine, asked, parts, kind, None)
         cost = con.engine.account("t").accountant.cost
         assert found.prepared.event is not None
         assert cost(found.prepared.event).within(cost(Pure(Fraction(1))))

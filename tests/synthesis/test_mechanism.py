@@ -140,6 +140,17 @@ def test_transcripts_lose_no_more_than_is_charged(rows: int, replace: bool) -> N
     assert float(epsilon) / 4 < worst <= float(epsilon) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("method", [Mwem, SmallDatabase])
+def test_the_distance_is_released_with_noise(method: Any) -> None:
+    """By the law of `check`: what is released differs from the exact distance, as widely as it says."""
+    table, off = np.array([[4, 0, 9], [1, 7, 2]]), []
+    made = method.of(SHAPE, PAIRS, 1, pure(Fraction(2)), replace=False)
+    for seed in range(60):
+        found = made.run(table, SeededEntropy(seed))
+        off.append(found.distance - made.distance(table, found.histogram))
+    assert 0.5 < np.std(off) / made.check.std < 2
+
+
 def test_transcripts_of_a_naive_one_lose_more() -> None:
     """With noise for one marginal's share only, as if choosing were free, a transcript tells more than ε."""
     made = Mwem.of((2, 2), workload("marginals(2)", "ab"), 1, pure(Fraction(1)), replace=False)
