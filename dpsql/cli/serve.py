@@ -71,6 +71,17 @@ Running = Annotated[
 ]
 
 
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=64,
+        help="The processes that answer questions, beside the one with the doors; 1 answers in that one.",
+    ),
+]
+
+
 def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
     if match is None:
@@ -109,6 +120,7 @@ def serve(
     connections: MostConnections = 200,
     workers: Workers = 8,
     running: Running = 4,
+    processes: Processes = 1,
     answer_grid: AnswerGrid = None,
     check: Check = False,
 ) -> None:
@@ -161,6 +173,7 @@ def serve(
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
         audit=Audit(log_of_events),
+        processes=processes,
         limits=Limits(
             workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
         ),

@@ -141,6 +141,7 @@ def serving(
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     encrypted: bool = False,
+    processes: int = 1,
 ) -> Iterator[Served]:
     """A server until the end."""
     file = folder / "clinic.duckdb"
@@ -152,6 +153,7 @@ def serving(
         ledger=folder / "clinic.ledger",
         limits=limits or Limits(),
         audit=Audit(AuditLog.open(folder / "clinic.audit")),
+        processes=processes,
     )
     key = (service.policy.digest(), service.limits.catalogue_seconds)
     service._catalogue = _TWINS.get(key)

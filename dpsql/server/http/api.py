@@ -24,6 +24,7 @@ from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.request.loss import amount
 from dpsql.request.query import QueryOptions
+from dpsql.server.asking import Asker
 from dpsql.server.audit import Caller, Outcome
 from dpsql.server.http import openapi, page
 from dpsql.server.http.access import Access
@@ -207,15 +208,15 @@ class Api:
         _require_asking(user)
         running, peer = Running(self.service, user), _peer(request)
 
-        def ask(connection: Connection) -> bytes:
+        def ask(asker: Asker) -> bytes:
             terms = self._terms(asked)
             with self._audited(user, peer, "query") as outcome:
-                result = connection.query(asked.sql, asked.parameters, **terms)
+                result = asker.query(asked.sql, asked.parameters, **terms)
                 outcome.answered(result)
             loss = self.service.loss(asked.sql, terms.get("dialect") or "duckdb", terms.get("epsilon"))
-            return self._document(user, asked, loss, (connection, result, form))
+            return self._document(user, asked, loss, (asker, result, form))
 
-        body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
+        body = await self._run(request, running, lambda: running.asking(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
 
     async def _combine(self, request: Request, user: User) -> Response:
@@ -259,14 +260,14 @@ class Api:
         return {**asked.options, "epsilon": default}
 
     def _document(
-        self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Connection, Result, str]
+        self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Asker, Result, str]
     ) -> bytes:
-        connection, result, form = answered
+        asker, result, form = answered
         try:
             beside = {
                 "answer": self.answers.keep(user.name, result),
                 "cost": charged(
-                    result.receipt, None if loss is None else amount(loss), connection.budget().values()
+                    result.receipt, None if loss is None else amount(loss), asker.left(result.receipt)
                 ).splitlines(),
             }
             if form == ARROW:
