@@ -11,7 +11,6 @@ its note on signal handlers and exceptions.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,15 +20,15 @@ _T = TypeVar("_T")
 
 
 def uninterrupted(work: Callable[[], _T]) -> _T:
-    """What `work` returns or raises; where the main thread asks, another does it, and an interrupt meanwhile does not reach it.
+    """What `work` returns or raises, done by another thread; who is interrupted meanwhile does not hear of it.
 
-    Other threads do it themselves, as no interrupt comes to them, and so does whoever asks when the interpreter ends. What has not been
+    Work within work is done by the same thread, and so is what is asked for when the interpreter ends. What has not been
     committed when the process ends is undone by the database, as after a crash.
 
     >>> uninterrupted(lambda: 1 + 1)
     2
     """
-    if at_work() or threading.current_thread() is not threading.main_thread():
+    if at_work():
         return work()
     given = Work(work)
     hand_over(given)

@@ -24,6 +24,7 @@ from dpsql.errors import Error, OperationalError
 from dpsql.request.parameters import Parameters
 from dpsql.wire import failures
 from dpsql.wire.answers import Matrix
+from dpsql.workers import be_at_work
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -213,7 +214,7 @@ class _Process:
         opened = partial(connected, setup.database, setup.policy, self._ledger)
         self._connections = Connections(opened, setup.workers * 4)
         self._answers = Answers()
-        self._workers = ThreadPoolExecutor(setup.workers, "dpsql query")
+        self._workers = ThreadPoolExecutor(setup.workers, "dpsql query", be_at_work)
         self._running = dict[int, Callable[[], None]]()
         self._lock = threading.Lock()
         with self._connections.of(setup.analysts[0]):

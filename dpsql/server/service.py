@@ -30,6 +30,7 @@ from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
 from dpsql.sql.read.parse import stated
 from dpsql.version import VERSION
+from dpsql.workers import be_at_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ class Service:
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordChecks()
-        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
+        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query", be_at_work)
         self._catalogue: Catalogue | None = None
         self._making = threading.Lock()
         self.reloads = 0

@@ -142,6 +142,7 @@ def serving(
     tls: ssl.SSLContext | None = None,
     encrypted: bool = False,
     processes: int = 1,
+    provider: Any = None,
 ) -> Iterator[Served]:
     """A server until the end."""
     file = folder / "clinic.duckdb"
@@ -166,7 +167,7 @@ def serving(
             logged.append((event, facts))
 
         listener = Listener(service, tls=tls, encrypted=encrypted, log=log)
-        door = Door(service, tls=tls, log=log)
+        door = Door(service, tls=tls, log=log, provider=provider)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
             (http_port,) = await door.start("127.0.0.1", 0)
