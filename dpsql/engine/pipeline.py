@@ -112,9 +112,21 @@ class Engine:
         return self._accounts[table]
 
     def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """Everything up to the charge: pure, but for look-ups in public tables.
+        """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
 
         `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
+        """
+        return self.replayed(self.planned(asked, at))
+
+    def replayed(self, planned: PreparedQuery) -> PreparedQuery:
+        """What was planned, with the stored releases that there are now, where the query allows them."""
+        return self._replay.replay(planned) if planned.asked.replay else planned
+
+    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases.
+
+        A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
+        moment at which it was asked for.
         """
         require_room()
         parsed = parse_once(asked.sql, asked.dialect)
@@ -155,10 +167,9 @@ class Engine:
         for step in before:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
-        found = PreparedQuery(
+        return PreparedQuery(
             asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
         )
-        return self.replayed(found) if asked.replay else found
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
@@ -239,10 +250,6 @@ class Engine:
                 rows, types = above.rows(prepared, values)
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
-
-    def replayed(self, prepared: PreparedQuery) -> PreparedQuery:
-        """What was prepared, with the stored releases that answer it."""
-        return self._replay.replay(prepared)
 
     def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
         """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
