@@ -135,10 +135,10 @@ def proposal(question: Question, policy: Policy, table: str, result: Result) -> 
         return Proposal(question.column, "values", values, result) if 0 < len(values) <= MOST_LISTED else None
     declared = policy.tables[_named(policy, table)]
     if question.column is None:
-        ((found,),) = result.rows
-        if found is None:
+        ((rows,),) = result.rows
+        if rows is None:
             return None
-        most = max(1, int(_bound(found)))
+        most = max(1, int(_bound(rows)))
         step = 10 ** max(0, _magnitude(Fraction(most)) - 1)
         return Proposal(None, ROWS, min(-(-most // step) * step, declared.rows_per_unit or most), result)
     spec = declared.columns[question.column]
