@@ -19,7 +19,7 @@ from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
-from dpsql.request.query import Query, QueryOptions
+from dpsql.request.query import Query, QueryOptions, utc_now
 from dpsql.request.target import Share
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
-    from dpsql.ledger import BudgetState, Head
+    from dpsql.ledger import BudgetLeft, BudgetState, Head
     from dpsql.policy import Policy
     from dpsql.remote.connection import RemoteConnection
 
@@ -350,8 +350,6 @@ class Connection(SyntheticConnection):
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        from dpsql.engine.progressive import answer
-
         asked = self._asked(
             sql,
             parameters,
@@ -364,8 +362,12 @@ class Connection(SyntheticConnection):
             replay=replay,
         )
         with self.engine.backend.snapshot():
-            prepared = self.engine.prepare(asked)
-            return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
+            return self._answered(self.engine.prepare(asked))
+
+    def _answered(self, prepared: PreparedQuery) -> Result:
+        from dpsql.engine.progressive import answer
+
+        return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
     @alone
     def combine(
@@ -409,6 +411,28 @@ class Connection(SyntheticConnection):
             self.engine.require_bound(prepared)
             return self._explained(prepared)
 
+    @alone
+    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
+        """The plan of a query, for `answer`: what `explain` shows, without its price; charges nothing and reads nothing private.
+
+        The arguments are those of `query`.
+        """
+        asked = self._asked(sql, parameters, **options)
+        with self.engine.backend.snapshot():
+            return self.engine.planned(asked)
+
+    @alone
+    def answer(self, planned: PreparedQuery) -> Result:
+        """The private answer to what `plan` has planned, here or on another connection of the same analyst, under the same policy.
+
+        It is planned again where it names the time, or where public tables may have changed since. Raises as `query`.
+        """
+        self.require_open()
+        with self.engine.backend.snapshot():
+            if planned.constants or not self.engine.backend.unchanging:
+                planned = self.engine.planned(replace(planned.asked, time=utc_now()))
+            return self._answered(self.engine.replayed(planned))
+
     def _explained(self, prepared: PreparedQuery) -> Explanation:
         from dpsql.engine.explain import Explanation
 
@@ -419,6 +443,14 @@ class Connection(SyntheticConnection):
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
         return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
+
+    @alone
+    def left(self, receipt: Receipt) -> tuple[BudgetLeft, ...]:
+        """What is left now in the accounts to which an answer was charged, by its receipt."""
+        from dpsql.ledger.protocol import AccountKey
+
+        charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
+        return self.engine.ledger.left(dict.fromkeys(charged))
 
     @alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+_MOST_ROWS = 10**7
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadError:
     """How far the marginals of a synthetic table are from those of the private rows, beside what noise alone would do.
@@ -76,7 +79,12 @@ class SyntheticTable:
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """All rows, those that are alike one after another."""
+        """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
+        if len(self) > _MOST_ROWS:
+            raise DataError(
+                f"these are {len(self):,} rows, too many to list",
+                hint="cells has each combination with its number",
+            )
         return [
             tuple(keys)
             for *keys, number in self.cells

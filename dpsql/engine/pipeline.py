@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
+from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
@@ -111,9 +112,21 @@ class Engine:
         return self._accounts[table]
 
     def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """Everything up to the charge: pure, but for look-ups in public tables.
+        """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
 
         `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
+        """
+        return self.replayed(self.planned(asked, at))
+
+    def replayed(self, planned: PreparedQuery) -> PreparedQuery:
+        """What was planned, with the stored releases that there are now, where the query allows them."""
+        return self._replay.replay(planned) if planned.asked.replay else planned
+
+    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases.
+
+        A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
+        moment at which it was asked for.
         """
         require_room()
         parsed = parse_once(asked.sql, asked.dialect)
@@ -154,10 +167,9 @@ class Engine:
         for step in before:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
-        found = PreparedQuery(
+        return PreparedQuery(
             asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
         )
-        return self.replayed(found) if asked.replay else found
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
@@ -238,10 +250,6 @@ class Engine:
                 rows, types = above.rows(prepared, values)
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
-
-    def replayed(self, prepared: PreparedQuery) -> PreparedQuery:
-        """What was prepared, with the stored releases that answer it."""
-        return self._replay.replay(prepared)
 
     def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
         """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
@@ -437,10 +445,14 @@ class Engine:
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+        digits = [decimal_digits(output.expr) for output in outer.outputs]
         return Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
-            types=tuple(types[:width]),
-            rows=tuple(tuple(row[:width]) for row in rows),
+            types=tuple(
+                kind if of is None else f"DECIMAL({of[0]},{of[1]})"
+                for kind, of in zip(types, digits, strict=False)
+            ),
+            rows=tuple(tuple(map(_value, row, digits)) for row in rows),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,
@@ -523,6 +535,11 @@ def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
     finally:
         clear_cache()
     raise failure
+
+
+def _value(value: Any, digits: tuple[int, int] | None) -> Any:
+    """A value of the answer, which is a DECIMAL where its expression is one in the engine."""
+    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
 
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:

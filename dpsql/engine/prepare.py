@@ -218,6 +218,11 @@ class PreparedQuery:
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The names of the answer's columns, with their engine types."""
+        return tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
+
     @cached_property
     def before(self) -> tuple[Step, ...]:
         """The steps that precede the statement, in order of dependency."""

@@ -66,7 +66,7 @@ def prepare(
         lambda marginals: Request(marginals, method, rounds),
         named=("SYNTHETIC TABLE", method),
     )
-    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
+    return replace(found, prepared=engine.replayed(found.prepared))
 
 
 def prepare_stream(

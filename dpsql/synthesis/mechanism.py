@@ -35,6 +35,8 @@ MOST_DATABASES = 20_000
 """Small databases among which BLR chooses, each with its exact probability."""
 _CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
 """The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
+MOST_ROWS = 2**50
+"""Rows of a synthetic table at most, so that sums of counts and of products with weights are exact in 64 bits whatever the noise."""
 _ROUNDS, _LAST_ROUNDS = 40, 200
 """Updates of the weights after each measurement, and after the last."""
 MOST_WORK = 3 * 10**9
@@ -255,7 +257,7 @@ class Mwem(Synthesis):
         """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
         weights = [Fraction(1, found.size) for found in columns]
         sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
-        return max(0, round(sum(sums, Fraction(0)) / sum(weights)))
+        return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
 
     def _parts(self, seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
         rows = max(1, total)
@@ -377,7 +379,7 @@ class SmallDatabase(Synthesis):
 
     def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
         (noise,) = self.count.draw(1, entropy)
-        total = max(0, int(histogram.sum()) + noise)
+        total = min(MOST_ROWS, max(0, int(histogram.sum()) + noise))
         index = self.selection.choose([1] * self.databases, self.penalties(histogram, total), entropy)
         chosen = databases(math.prod(self.shape), self.size)[index].reshape(self.shape)
         return whole_rows(chosen / self.size, total, self.workload)

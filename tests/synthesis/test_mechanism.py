@@ -15,7 +15,7 @@ from dpsql.accounting.events import BoundedRange, Composed, Pure
 from dpsql.errors import LossError
 from dpsql.mechanisms import DiscreteGaussian, Geometric
 from dpsql.planning.choose import LossShare
-from dpsql.synthesis.mechanism import Mwem, SmallDatabase, databases, largest_size, of_marginal
+from dpsql.synthesis.mechanism import MOST_ROWS, Mwem, SmallDatabase, databases, largest_size, of_marginal
 from dpsql.synthesis.rounding import whole_rows
 from dpsql.synthesis.weights import Counted, Measured, fitted, independent, updated
 from dpsql.synthesis.workload import Counts, marginal_of, workload
@@ -33,8 +33,9 @@ def l1(rows: int, *, replace: bool) -> int:
     return rows * (2 if replace else 1)
 
 
+@pytest.mark.parametrize("total", [40, MOST_ROWS])
 @pytest.mark.parametrize(("rows", "replace"), CASES)
-def test_no_neighbour_moves_what_is_read_further_than_derived(rows: int, replace: bool) -> None:
+def test_no_neighbour_moves_what_is_read_further_than_derived(rows: int, replace: bool, total: int) -> None:
     """Marginals in both norms, scores, penalties and distances; and each bound is attained."""
     most = l1(rows, replace=replace)
     norms = of_marginal(most, replace=replace)
@@ -48,9 +49,9 @@ def test_no_neighbour_moves_what_is_read_further_than_derived(rows: int, replace
             moved = marginal_of(one, part) - marginal_of(two, part)
             worst["l1"] = max(worst["l1"], int(np.abs(moved).sum()))
             worst["l2"] = max(worst["l2"], int((moved * moved).sum()))
-        scores = (mwem.scores(found, weights, 40, BOTH) for found in (one, two))
+        scores = (mwem.scores(found, weights, total, BOTH) for found in (one, two))
         worst["score"] = max(worst["score"], *(abs(a - b) for a, b in zip(*scores, strict=True)))
-        penalties = (small.penalties(found, 40) for found in (one, two))
+        penalties = (small.penalties(found, total) for found in (one, two))
         worst["penalty"] = max(worst["penalty"], *(abs(a - b) for a, b in zip(*penalties, strict=True)))
         moved_apart = abs(mwem.distance(one, model) - mwem.distance(two, model))
         worst["distance"] = max(worst["distance"], moved_apart)
@@ -277,6 +278,16 @@ def test_the_utility_of_small_databases() -> None:
         worse += (penalties[chosen] - best) / made.size > bound
     assert worse <= 0.1 * 200 + 4 * math.sqrt(0.09 * 200)
     assert bound < total
+
+
+@pytest.mark.parametrize("method", [Mwem, SmallDatabase])
+def test_noise_beyond_all_whole_numbers_of_a_table_is_cut(method: Any) -> None:
+    """At a loss that tells nothing there are so many rows that sums of 64 bits still hold them."""
+    made = method.of(SHAPE, PAIRS, 2**40, pure(Fraction(1, 10**9)), replace=False)
+    found = {
+        int(made.run(np.ones(SHAPE, np.int64), SeededEntropy(seed)).histogram.sum()) for seed in range(8)
+    }
+    assert max(found) == MOST_ROWS
 
 
 def test_what_takes_too_long_is_refused() -> None:
