@@ -177,7 +177,9 @@ def plot(found: Mapping[str, Sequence[Run]], path: Path) -> None:
             axes[row][column].grid(alpha=0.3)
             axes[row][0].set_ylabel(name)
             axes[row][0].yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
-            axes[row][0].yaxis.set_minor_formatter(ticker.LogFormatter())  # some of them, where a decade is long
+            axes[row][0].yaxis.set_minor_formatter(
+                ticker.LogFormatter()
+            )  # some of them, where a decade is long
     figure.savefig(path)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dpsql.plan.types import Value
 from dpsql.regression import Covariances
 from dpsql.result import Result
 
@@ -29,7 +28,7 @@ class CovarianceMatrix:
     Source: Dwork, Roth 2014, Proposition 2.1; Higham 1988, "Computing a nearest symmetric positive semidefinite matrix".
     """
 
-    keys: dict[str, Value]
+    keys: dict[str, Any]
     names: tuple[str, ...]
     matrix: NDArray[np.float64]
     released: NDArray[np.float64]
