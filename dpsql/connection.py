@@ -298,6 +298,7 @@ class Connection(SyntheticConnection):
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
+        self._cells = []
 
     @property
     def engine(self) -> Engine:
@@ -586,6 +587,8 @@ class Connection(SyntheticConnection):
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            for cells in self._cells:
+                cells.close()
             try:
                 if self._held is not None:
                     self._held.close()

@@ -45,6 +45,8 @@ class SyntheticConnection(BaseConnection):
     """A connection in this process, which makes synthetic tables and opens streams."""
 
     _engine: Engine
+    _cells: list[_Cells]
+    """The tables of cells of its streams, which end with it."""
 
     @property
     @abstractmethod
@@ -126,6 +128,7 @@ class SyntheticConnection(BaseConnection):
         from dpsql.engine.synthetic import of_hypothesis
 
         cut, entry = _Cells(prepared, self._open), receipt.entries[0]["id"]
+        self._cells.append(cut)
         engine = self.engine
         charged = engine.ledger.entry(entry)
 
@@ -163,6 +166,11 @@ class _Cells:
         self._prepared = prepared
         self._connect = connect
         self._open: BaseConnection | None = None
+
+    def close(self) -> None:
+        """Ends the table, if there was a condition."""
+        if self._open is not None:
+            self._open.close()
 
     def of(self, condition: str) -> list[int]:
         """The numbers of the cells for which a condition is true. Raises QueryRejected for what is none."""

@@ -21,6 +21,8 @@ _MOST_ROWS = 10**7
 class WorkloadError:
     """How far the marginals of a synthetic table are from those of the private rows, beside what noise alone would do.
 
+    The private rows are those that count: of each unit at most as many as the policy lets count.
+
     All distances are sums of absolute differences over the cells of a marginal, in rows. `distance` is the sum over the workload
     as it was released, with noise; `direct` is what is expected of it if the same loss were spent on a noisy count in each
     cell of each marginal. `rows` is the number of synthetic rows.
@@ -53,7 +55,7 @@ class WorkloadError:
     def __str__(self) -> str:
         low, high = self.interval()
         return (
-            f"mean distance of {self.marginals} marginals: {self.mean:,.0f} rows (95%: {low:,.0f} to {high:,.0f}) "
+            f"mean distance of {self.marginals} marginal{'s' * (self.marginals != 1)}: {self.mean:,.0f} rows (95%: {low:,.0f} to {high:,.0f}) "
             f"of {self.rows:,}; noisy counts at the same loss: {self.direct_mean:,.0f}"
         )
 

@@ -270,7 +270,7 @@ class Mwem(Synthesis):
         """What is measured and chosen, in words."""
         norms = of_marginal(self.l1, replace=self.replace)
         measured: dict[str, object] = {
-            "statistic": f"{len(self.shape)} columns and {self.rounds} marginals",
+            "statistic": f"{_many(len(self.shape), 'column')} and {_many(self.rounds, 'marginal')}",
             "noise": self.noise.describe(),
             "l1_sensitivity": str(norms.l1),
             "l2_sensitivity_squared": str(norms.l2_squared),
@@ -278,7 +278,7 @@ class Mwem(Synthesis):
         choices: dict[str, object] = (
             {}
             if self.selection is None
-            else {"statistic": f"{self.rounds} choices", "noise": self.selection.describe()}
+            else {"statistic": _many(self.rounds, "choice"), "noise": self.selection.describe()}
         )
         return [measured, *([choices] if choices else []), self._checked()]
 
@@ -412,6 +412,10 @@ class SmallDatabase(Synthesis):
         return [counted, choice, self._checked()]
 
 
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
     """How many cells are visited in fitting the weights and in scoring marginals, at most."""
     cells, columns = math.prod(shape), len(shape)
@@ -428,7 +432,7 @@ def largest_size(cells: int) -> int:
     """The largest number of rows of which there are at most `MOST_DATABASES` databases over that many cells; at most 64.
 
     >>> largest_size(2), largest_size(8), largest_size(200)
-    (64, 9, 1)
+    (64, 10, 1)
     """
     return max(
         itertools.takewhile(lambda size: math.comb(cells + size - 1, size) <= MOST_DATABASES, range(1, 65)),
