@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-cast-like-doubles",
-        "dpsql.analysis.decimals:_scale",
+        "dpsql.analysis.decimals:_Digits._scale",
         "return expr.facts.scale if stored is None else stored[1]",
         "return expr.facts.scale",
         "halves of decimals go to the even number",
