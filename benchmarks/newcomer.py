@@ -26,7 +26,7 @@ HEADING = "## Your own file"
 _ANSWERS: Mapping[str, str] = {
     r"privacy unit": "patient",
     r"whose is a row": "patient",
-    r"most rows": "10",
+    r"rows of one unit": "10",
     r"\.age ": "0, 110",
     r"\.city ": "Bonn, Cork, Lyon",
     r"\.cost ": "0, 1000",
@@ -84,7 +84,7 @@ def _in_terminal(command: str, place: Path, environment: Mapping[str, str]) -> s
     """What a command says in a terminal, told what it asks for. Raises RuntimeError where it fails."""
     import pexpect
 
-    said = ""
+    said, before = "", ""
     child = pexpect.spawn(
         "/bin/sh", ["-c", command], cwd=str(place), env=dict(environment), encoding="utf-8",
         timeout=_SECONDS, dimensions=(50, 120),
@@ -92,6 +92,9 @@ def _in_terminal(command: str, place: Path, environment: Mapping[str, str]) -> s
     while child.expect([pexpect.EOF, _PROMPT]):
         said += f"{child.before}{child.after}"
         asked = said.splitlines()[-1]
+        if asked == before:
+            raise RuntimeError(f"{command} asks again:\n{said}")
+        before = asked
         child.sendline(next((told for word, told in _ANSWERS.items() if re.search(word, asked)), ""))
     said += str(child.before)
     child.close()
