@@ -63,7 +63,9 @@ class Stream:
         mechanism = self._running.mechanism
         from_rows = found.counted or found.known
         width = mechanism.count.half_width(0.95) if from_rows else mechanism.reach(0.95)
-        return StreamAnswer(found.value, found.counted, found.value - width, found.value + width)
+        return StreamAnswer(
+            found.value, found.counted, max(0, found.value - width), max(0, found.value + width)
+        )
 
     def table(self) -> SyntheticTable:
         """The hypothesis as a synthetic table, free."""

@@ -53,10 +53,7 @@ def scale(expr: Expr) -> int | None:
 
     A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
     """
-    if expr.type in (Type.INTEGER, Type.NULL):
-        return 0
-    found = _scale(expr) if expr.type is Type.DOUBLE else None
-    return found if found is not None and found <= _MOST_SCALE else None
+    return _Digits().scale(expr)
 
 
 def decimal_digits(expr: Expr) -> tuple[int, int] | None:
@@ -77,77 +74,6 @@ def decimal_digits(expr: Expr) -> tuple[int, int] | None:
             return (MOST_DIGITS, digits) if any(map(_is_decimal, walk(expr))) else None
 
 
-def is_inexact(expr: Expr) -> bool:
-    """Whether a DECIMAL with digits after the point is computed, which DOUBLE may have a few units in the last place off."""
-    return expr.type is Type.DOUBLE and bool(scale(expr)) and _differs(expr)
-
-
-def _differs(expr: Expr) -> bool:
-    match expr:
-        case Column():
-            return expr.facts.inexact
-        case Call():
-            if expr.function.name == "divide" and _computed(expr) is not None:
-                return False  # whole numbers are divided, which rounds once
-            inexact = expr.function.name in _INEXACT and not all(
-                isinstance(part, (Call, Literal))
-                for part in walk(expr)  # decimals alone are computed before
-            )
-            return inexact or any(map(_differs, expr.arguments))
-        case _:
-            return False
-
-
-def unrounded(expr: Expr) -> Expr | None:
-    """What `sql.lower.decimals.exactly` has rounded to the digits of a DECIMAL; None of other expressions."""
-    found = _steps_over(expr)
-    if found is None:
-        return None
-    inner, own, digits = found
-    return inner if own == digits else None
-
-
-def _steps_over(expr: Expr) -> tuple[Expr, int, int] | None:
-    """The x of ROUND(x * 10^s) / 10^d, with s, its own digits, and d."""
-    name, divided = _call(expr)
-    if name != "divide":
-        return None
-    name, rounded = _call(divided[0])
-    name, product = _call(rounded[0]) if name == "round" else ("", ())
-    name, cast = _call(product[0]) if name == "multiply" else ("", ())
-    if name != "cast_double":
-        return None
-    own, digits = _power(product[1]), _power(divided[1])
-    if own is None or digits is None or own != scale(cast[0]):
-        return None
-    return cast[0], own, digits
-
-
-def _divided(expr: Call) -> int | None:
-    """To how many digits `sql.lower.decimals.rounded` has rounded a value, or a remainder; None of other quotients."""
-    name, inner = _call(expr.arguments[0])
-    digits = _power(expr.arguments[1])
-    if not inner or not digits:
-        return None
-    if name == "remainder":
-        name, product = _call(inner[0])
-        made = name == "round" and _call(product[0])[1][1:] == (expr.arguments[1],)
-        return digits if made else None
-    found = _steps_over(inner[0])
-    return digits if found is not None and found[1] == found[2] + digits else None
-
-
-def _power(expr: Expr) -> int | None:
-    """The exponent of a power of ten."""
-    value = _constant(expr)
-    digits = 0 if value is None else len(str(value)) - 1
-    return digits if value == 10**digits else None
-
-
-def _call(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    return (expr.function.name, expr.arguments) if isinstance(expr, Call) else ("", ())
-
-
 def _is_decimal(part: Expr) -> bool:
     match part:
         case Column() | Released():
@@ -160,44 +86,136 @@ def _is_decimal(part: Expr) -> bool:
             return False
 
 
-def _scale(expr: Expr) -> int | None:
-    match expr:
-        case Column():
-            stored = stored_digits(expr.facts.engine_type)
-            return expr.facts.scale if stored is None else stored[1]
-        case Released():
-            return None if expr.decimal is None else expr.decimal[1]
-        case Scalar():
-            return scale(expr.outer.outputs[0].expr)
-        case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
-            return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
-        case Windowed() if OVER[expr.function].keeps_scale:
-            values = (argument for place, argument in enumerate(expr.arguments) if place != 1)
-            return _most(map(scale, values))
-        case Call():
-            return _computed(expr)
-        case _:
+def is_inexact(expr: Expr) -> bool:
+    """Whether a DECIMAL with digits after the point is computed, which DOUBLE may have a few units in the last place off."""
+    digits = _Digits()
+    return expr.type is Type.DOUBLE and bool(digits.scale(expr)) and digits.differs(expr)
+
+
+def unrounded(expr: Expr) -> Expr | None:
+    """What `sql.lower.decimals.exactly` has rounded to the digits of a DECIMAL; None of other expressions."""
+    return _Digits().unrounded(expr)
+
+
+class _Digits:
+    """Finds the digits of each part of an expression once, however often it is asked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, int | None] = {}  # by identities: what follows of columns is not compared
+
+    def scale(self, expr: Expr) -> int | None:
+        """As the function of this name."""
+        if expr.type in (Type.INTEGER, Type.NULL):
+            return 0
+        if expr.type is not Type.DOUBLE:
             return None
+        if id(expr) not in self._found:
+            found = self._scale(expr)
+            self._found[id(expr)] = found if found is not None and found <= _MOST_SCALE else None
+        return self._found[id(expr)]
+
+    def differs(self, expr: Expr) -> bool:
+        """Whether arithmetic on decimals is behind a value, and has not been rounded to their digits since."""
+        match expr:
+            case Column():
+                return expr.facts.inexact
+            case Call():
+                if expr.function.name == "divide" and self.scale(expr) is not None:
+                    return False  # whole numbers are divided, which rounds once
+                inexact = expr.function.name in _INEXACT and not all(
+                    isinstance(part, (Call, Literal))
+                    for part in walk(expr)  # decimals alone are computed before
+                )
+                return inexact or any(map(self.differs, expr.arguments))
+            case _:
+                return False
+
+    def unrounded(self, expr: Expr) -> Expr | None:
+        """As the function of this name."""
+        found = self._steps_over(expr)
+        if found is None:
+            return None
+        inner, own, digits = found
+        return inner if own == digits else None
+
+    def _scale(self, expr: Expr) -> int | None:
+        match expr:
+            case Column():
+                stored = stored_digits(expr.facts.engine_type)
+                return expr.facts.scale if stored is None else stored[1]
+            case Released():
+                return None if expr.decimal is None else expr.decimal[1]
+            case Scalar():
+                return scale(expr.outer.outputs[0].expr)
+            case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
+                return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
+            case Windowed() if OVER[expr.function].keeps_scale:
+                values = (argument for place, argument in enumerate(expr.arguments) if place != 1)
+                return _most(map(self.scale, values))
+            case Call():
+                return self._computed(expr)
+            case _:
+                return None
+
+    def _computed(self, expr: Call) -> int | None:
+        name, arguments = expr.function.name, expr.arguments
+        match name:
+            case "cast_decimal":
+                return _constant(arguments[2])
+            case "divide":
+                inner = self.unrounded(expr)
+                return self._divided(expr) if inner is None else self.scale(inner)
+            case "nullif":
+                return self.scale(arguments[0])
+            case _ if name in _WHOLE:
+                return None if self.scale(arguments[0]) is None else 0
+            case _ if name in _SHORTER:
+                own, digits = self.scale(arguments[0]), _constant(arguments[1])
+                return None if own is None or digits is None else max(0, min(own, digits))
+            case _ if name == "multiply" or name in _ALIKE:
+                scales = [self.scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
+                return _most(scales, sum if name == "multiply" else max)
+            case _:
+                return None
+
+    def _steps_over(self, expr: Expr) -> tuple[Expr, int, int] | None:
+        """The x of ROUND(x * 10^s) / 10^d, with s, its own digits, and d."""
+        name, divided = _call(expr)
+        if name != "divide":
+            return None
+        name, rounded = _call(divided[0])
+        name, product = _call(rounded[0]) if name == "round" else ("", ())
+        name, cast = _call(product[0]) if name == "multiply" else ("", ())
+        if name != "cast_double":
+            return None
+        own, digits = _power(product[1]), _power(divided[1])
+        if own is None or digits is None or own != self.scale(cast[0]):
+            return None
+        return cast[0], own, digits
+
+    def _divided(self, expr: Call) -> int | None:
+        """To how many digits `sql.lower.decimals.rounded` has rounded a value, or a remainder; None of other quotients."""
+        name, inner = _call(expr.arguments[0])
+        digits = _power(expr.arguments[1])
+        if not inner or not digits:
+            return None
+        if name == "remainder":
+            name, product = _call(inner[0])
+            made = name == "round" and _call(product[0])[1][1:] == (expr.arguments[1],)
+            return digits if made else None
+        found = self._steps_over(inner[0])
+        return digits if found is not None and found[1] == found[2] + digits else None
 
 
-def _computed(expr: Call) -> int | None:
-    name, arguments = expr.function.name, expr.arguments
-    if name == "cast_decimal":
-        return _constant(arguments[2])
-    if name == "divide":
-        inner = unrounded(expr)
-        return _divided(expr) if inner is None else scale(inner)
-    if name == "nullif":
-        return scale(arguments[0])
-    if name in _WHOLE:
-        return None if scale(arguments[0]) is None else 0
-    if name in _SHORTER:
-        own, digits = scale(arguments[0]), _constant(arguments[1])
-        return None if own is None or digits is None else max(0, min(own, digits))
-    if name != "multiply" and name not in _ALIKE:
-        return None
-    scales = [scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
-    return _most(scales, sum if name == "multiply" else max)
+def _power(expr: Expr) -> int | None:
+    """The exponent of a power of ten."""
+    value = _constant(expr)
+    digits = 0 if value is None else len(str(value)) - 1
+    return digits if value == 10**digits else None
+
+
+def _call(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
+    return (expr.function.name, expr.arguments) if isinstance(expr, Call) else ("", ())
 
 
 def _most(scales: Iterable[int | None], of: Callable[[Iterable[int]], int] = max) -> int | None:

@@ -202,6 +202,7 @@ def serve(
     from dpsql.ledger.audit_log import AuditLog
     from dpsql.ledger.key import ledger_key as read_key
     from dpsql.server.audit import Audit, anchor_of
+    from dpsql.server.changes import UserChanges
     from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, reload, summary
     from dpsql.server.serving import Lifecycle
@@ -234,7 +235,7 @@ def serve(
 
     def ready(ports: list[list[int]]) -> None:
         print(summary(service))
-        for what, found in zip(("PostgreSQL", "HTTP"), ports, strict=False):
+        for what, found in zip(("PostgreSQL", "HTTP"), filter(None, ports), strict=False):
             print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
         if door_of is None:
             print(_NO_HTTP)
@@ -246,6 +247,8 @@ def serve(
         if door_of is not None:
             door = door_of(service, tls=tls, log=log, provider=provider)
             doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
+        changes = UserChanges(service, log)
+        doors.append(Lifecycle(changes.start, changes.stop))
 
         async def again() -> None:
             with suppress(Error):  # which is in the log

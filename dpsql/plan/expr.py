@@ -33,7 +33,8 @@ class Facts:
     plan, so that it is not compared. Nor are `link_keys`, the parts of declared keys that its values are: which rows may
     be joined follows from them. `path` is the way to a field of a STRUCT: the column and the names of fields; empty for a
     column itself. `decimal` are the digits of a column of a derived table that is made of DECIMAL columns, all of them and
-    those after the point, and `inexact` says that arithmetic on these rounds its values; neither is compared.
+    those after the point, `inexact` says that arithmetic on these rounds its values, and `widened`
+    that it holds whole numbers, which were computed as DOUBLE; none of the three is compared.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -49,6 +50,7 @@ class Facts:
     path: tuple[str, ...] = later((), "path")
     decimal: tuple[int, int] | None = field(default=None, compare=False)
     inexact: bool = field(default=False, compare=False)
+    widened: bool = field(default=False, compare=False)
 
     @property
     def is_unit(self) -> bool:

@@ -208,15 +208,33 @@ class Service:
         self.password_checks = PasswordChecks()
         self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query", be_at_work)
         self._catalogue: Catalogue | None = None
-        self._making = threading.Lock()
+        self._making, self._noting = threading.Lock(), threading.Lock()
         self.reloads = 0
         """How often the policy or the data has changed since the start."""
         self._begin(load(policy))
         try:
             self.audit.note("start", dpsql=VERSION, **self.state())
+            self.note_changes_of_users()
         except BaseException:
             self.close()
             raise
+
+    def note_changes_of_users(self) -> None:
+        """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
+
+        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note`.
+        """
+        with self._noting:
+            for each in self.users.changes():
+                self.audit.note(
+                    each.what,
+                    user=each.user,
+                    by=each.by,
+                    change=each.number,
+                    done=each.at,
+                    **({"detail": each.detail} if each.detail else {}),
+                )
+                self.users.noted(each)
 
     def state(self) -> dict[str, Any]:
         """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
@@ -368,6 +386,7 @@ class Service:
             self._catalogue.close()
         self._ledger.close()
         with suppress(Error):  # all else has ended well
+            self.note_changes_of_users()
             self.audit.note("stop")
         self.audit.close()
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
+from dpsql.connection import login
 from dpsql.errors import DataError, OperationalError, ProgrammingError
 from dpsql.policy.names import account_name
 from dpsql.server.protocol.scram import Verifier
@@ -53,6 +54,17 @@ _SUBJECTS = sa.Table(
     _METADATA,
     sa.Column("subject", sa.String(255), primary_key=True),
     sa.Column("user_name", sa.String(300), nullable=False, unique=True),
+)
+_CHANGES = sa.Table(
+    "dpsql_changes",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.String(40), nullable=False),
+    sa.Column("by_whom", sa.String(300), nullable=False),
+    sa.Column("what", sa.String(40), nullable=False),
+    sa.Column("user_name", sa.String(300), nullable=False),
+    sa.Column("detail", sa.String(300), nullable=False),
+    sa.Column("noted", sa.Boolean, nullable=False),
 )
 _TOKENS = sa.Table(
     "dpsql_tokens",
@@ -104,11 +116,40 @@ class User:
     """What the issuer of logins by OpenID Connect calls the user."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done to a user: `detail` is a role or the id of a token. `by` is the login of who did it, as the system has it."""
+
+    number: int
+    at: str
+    by: str
+    what: str
+    user: str
+    detail: str
+
+
 class UserStore:
-    """The users in a database: a path means an SQLite file, which its owner alone may read."""
+    """The users in a database: a path means an SQLite file, which its owner alone may read.
+
+    Each change is kept beside them, until the audit log of a server has it.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+
+    def changes(self) -> tuple[Change, ...]:
+        """The changes that no audit log has yet, in their order."""
+        wanted = sa.select(_CHANGES).where(sa.not_(_CHANGES.c.noted)).order_by(_CHANGES.c.id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(wanted).all()
+        return tuple(
+            Change(each.id, each.at, each.by_whom, each.what, each.user_name, each.detail) for each in rows
+        )
+
+    def noted(self, change: Change) -> None:
+        """Says that the audit log has a change."""
+        with self._engine.begin() as connection:
+            connection.execute(_CHANGES.update().where(_CHANGES.c.id == change.number).values(noted=True))
 
     @classmethod
     def open(cls, target: str | Path, *, create: bool = False) -> Self:
@@ -171,6 +212,7 @@ class UserStore:
         try:
             with self._engine.begin() as connection:
                 connection.execute(_USERS.insert().values(**row))
+                _changed(connection, "user added", name, role.value)
         except sa.exc.IntegrityError:
             taken = True
         if taken:
@@ -196,6 +238,7 @@ class UserStore:
                 connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
                 if subject is not None:
                     connection.execute(_SUBJECTS.insert().values(subject=subject, user_name=name))
+                _changed(connection, "subject removed" if subject is None else "subject set", name)
         except sa.exc.IntegrityError:
             taken = True
         if taken:
@@ -240,6 +283,7 @@ class UserStore:
             )
             _require(changed.rowcount, name)
             _revoke_all(connection, name)
+            _changed(connection, "password changed", name)
 
     def remove(self, name: str) -> None:
         """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change`."""
@@ -248,6 +292,7 @@ class UserStore:
             _require(removed.rowcount, name)
             _revoke_all(connection, name)
             connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
+            _changed(connection, "user removed", name)
 
     def list(self) -> tuple[User, ...]:
         """All users, by name."""
@@ -293,6 +338,7 @@ class UserStore:
                     f"{name} has {count} tokens already", code="token_count", hint="dpsql users revoke ID"
                 )
             connection.execute(_TOKENS.insert().values(**row))
+            _changed(connection, "token made", name, secret.id)
         return secret
 
     def tokens(self, name: str | None = None) -> tuple[Token, ...]:
@@ -316,7 +362,10 @@ class UserStore:
     def revoke(self, number: str) -> None:
         """Ends a token by its id. Raises ProgrammingError where there is none."""
         with self._engine.begin() as connection:
+            whose = connection.execute(sa.select(_TOKENS.c.user_name).where(_TOKENS.c.id == number)).scalar()
             revoked = connection.execute(_TOKENS.delete().where(_TOKENS.c.id == number))
+            if revoked.rowcount:
+                _changed(connection, "token revoked", str(whose), number)
         if not revoked.rowcount:
             raise ProgrammingError(
                 f"there is no token {number!r}", code="no_token", hint="dpsql users tokens lists them"
@@ -343,6 +392,19 @@ class UserStore:
     def close(self) -> None:
         """Closes the store's connections."""
         self._engine.dispose()
+
+
+def _changed(connection: sa.Connection, what: str, name: str, detail: str = "") -> None:
+    """Keeps a change with what it changes, in one transaction."""
+    row = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "by_whom": login()[:MOST_CHARACTERS],
+        "what": what,
+        "user_name": name,
+        "detail": detail,
+        "noted": False,
+    }
+    connection.execute(_CHANGES.insert().values(**row))
 
 
 def _user(row: sa.Row[Any]) -> User:

@@ -130,6 +130,8 @@ def prepared(folder: Path) -> tuple[Path, UserStore]:
     store = UserStore.open(folder / "clinic.users", create=True)
     for name, role in (("ana", Role.analyst), ("bob", Role.analyst), ("eve", Role.auditor)):
         store.add(name, role, PASSWORD)
+    for each in store.changes():  # as if an earlier server had noted them
+        store.noted(each)
     return file, store
 
 

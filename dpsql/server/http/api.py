@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dpsql.engine.advice import advice
 from dpsql.engine.description import Description
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
@@ -417,6 +418,7 @@ class Api:
         return _json(
             {
                 "digest": policy.digest(),
+                "advice": list(advice(policy)),
                 "policy": policy.model_dump(mode="json", exclude_defaults=True),
             }
         )

@@ -220,11 +220,13 @@ def _widened(built: Call) -> Call:
 
 def _whole_again(argument: Expr) -> Expr:
     """Arithmetic that was widened, as the whole number that it stands for; NULL beyond 64 bits, where it has none."""
-    return (call("cast_bigint", argument) or argument) if _is_widened(argument) else argument
+    return (call("cast_bigint", argument) or argument) if is_widened(argument) else argument
 
 
-def _is_widened(expr: Expr) -> bool:
-    """Whether this is what `_widened` makes of integer arithmetic: arithmetic of integers that are read as DOUBLE."""
+def is_widened(expr: Expr) -> bool:
+    """Whether this is what `_widened` makes of integer arithmetic, or a column that holds it: integers that are read as DOUBLE."""
+    if isinstance(expr, Column):
+        return expr.facts.widened
     if not isinstance(expr, Call) or expr.type is not Type.DOUBLE or not expr.function.whole:
         return False
     read = [
@@ -233,7 +235,7 @@ def _is_widened(expr: Expr) -> bool:
     ]
     if all(each is not None and each.type is Type.INTEGER for each in read):
         return True
-    widened = [_is_widened(each) for each in expr.arguments]
+    widened = [is_widened(each) for each in expr.arguments]
     return any(widened) and all(
         known or each.type is Type.INTEGER for known, each in zip(widened, expr.arguments, strict=True)
     )

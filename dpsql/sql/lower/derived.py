@@ -31,6 +31,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest
@@ -73,6 +74,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         _link_keys(expr, relation),
         decimal=decimal_digits(expr),
         inexact=is_inexact(expr),
+        widened=is_widened(expr),
     )
 
 
