@@ -99,10 +99,10 @@ def test_a_unit_of_two_rows_has_twice_the_changes() -> None:
 
 
 def test_draws_follow_the_law() -> None:
-    """20,000 tables of two rows are as often what the law says."""
+    """5,000 tables of two rows are as often what the law says."""
     made = RandomizedTable.of((3,), 1, pure(Fraction(4)), replace=False)
     law, entropy = law_of(made, (0, 2)), SeededEntropy(5)
-    table, number = np.array([1, 0, 1]), 20_000
+    table, number = np.array([1, 0, 1]), 5_000
     seen = Counter(tuple(made.run(table, entropy).histogram.tolist()) for _ in range(number))
     likely = [key for key, chance in law.items() if chance * number > 8]
     counts = [*(seen[key] for key in likely), number - sum(seen[key] for key in likely)]
