@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpsql.errors import DataError
-from dpsql.local import Estimate
 from dpsql.plan.types import Value
 from dpsql.result import Receipt
+
+if TYPE_CHECKING:
+    from dpsql.local import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class LocalTable:
 
         import numpy as np
         from scipy.special import ndtri
+
+        from dpsql.local import Estimate
 
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="confidence=0.95")

@@ -113,6 +113,14 @@ FAULTS = (
         f"{_STREAM}::test_a_stream_is_one",
     ),
     Fault(
+        "synthetic-tables-of-units-with-one-row",
+        "dpsql.planning.synthesis:_counted",
+        "(measured.vector, int(l1))",
+        "(measured.vector, 1)",
+        "a unit of several rows is taken for one of a single row",
+        "tests/properties/test_synthesis.py::test_a_unit_moves_the_histogram_by_what_was_derived",
+    ),
+    Fault(
         "randomised-columns-at-the-whole-loss",
         "dpsql.synthesis.randomized:RandomizedTable.of",
         "loss.epsilon * (1 - _COUNT) / (l1 * len(shape))",
