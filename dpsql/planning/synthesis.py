@@ -12,6 +12,7 @@ from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 from dpsql.synthesis.workload import Marginal
 
@@ -46,7 +47,7 @@ def planned(
     in `dpsql.synthesis`.
     """
     shape, vector, l1 = shape_of(analysis), *_counted(analysis, loss, facts)
-    made: Mwem | SmallDatabase | WeightsStream
+    made: Mwem | SmallDatabase | WeightsStream | RandomizedTable
     if isinstance(asked, StreamRequest):
         made = WeightsStream.of(
             shape,
@@ -57,6 +58,8 @@ def planned(
             updates=asked.updates,
             queries=asked.queries,
         )
+    elif asked.method == RandomizedTable.method:
+        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace)
     elif asked.method == Mwem.method:
         made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
     else:
