@@ -204,6 +204,8 @@ class Scope:
     """The sources of SEMI JOIN and ANTI JOIN."""
     marks: dict[object, Expr] = field(default_factory=dict)
     """The counts behind EXISTS and IN as values, likewise."""
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
+    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE, and in the items behind them."""
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
@@ -218,6 +220,8 @@ class Scope:
         return Scalars(self.source, self.context.parameters, self.context.time, self.column, self._scalar)
 
     def _scalar(self, node: exp.Expr) -> Expr | None:
+        if self.aliases and type(node) is exp.Column:
+            return self._aliased(node)
         if which_end(node) is not None:
             return self._end(node)
         if type(node) is exp.Subquery:
@@ -227,6 +231,18 @@ class Scope:
         if _takes_field(node):
             return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
+
+    def _aliased(self, node: exp.Column) -> Expr | None:
+        """What the name of a SELECT item stands for; None for a column, which comes before it."""
+        name = fold(node.name) if type(node.this) is exp.Identifier and not node.table else ""
+        if name not in self.aliases or self.holders_of(name, None):
+            return None
+        known = self.aliases
+        self.aliases = {other: item for other, item in known.items() if other != name}
+        try:
+            return self.scalars.lower(known[name])
+        finally:
+            self.aliases = known
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
