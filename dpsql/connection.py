@@ -11,20 +11,19 @@ import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
-from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
-from dpsql.request.query import Query, QueryOptions
+from dpsql.request.query import Query, QueryOptions, utc_now
 from dpsql.request.target import Share
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
+from dpsql.synthetic_connection import SyntheticConnection, alone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
-    from dpsql.ledger import BudgetState, Head
+    from dpsql.ledger import BudgetLeft, BudgetState, Head
     from dpsql.policy import Policy
     from dpsql.remote.connection import RemoteConnection
 
@@ -282,24 +281,7 @@ class CombineOptions(TypedDict, total=False):
     dialect: str | None
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _alone(
-    method: Callable[Concatenate[Connection, _P], _T],
-) -> Callable[Concatenate[Connection, _P], _T]:
-    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
-
-    @wraps(method)
-    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._engine.backend.alone():
-            return method(self, *args, **kwargs)
-
-    return one_at_a_time
-
-
-class Connection(BaseConnection):
+class Connection(SyntheticConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
@@ -316,6 +298,7 @@ class Connection(BaseConnection):
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
+        self._cells = []
 
     @property
     def engine(self) -> Engine:
@@ -324,11 +307,14 @@ class Connection(BaseConnection):
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._asking
 
+    def _open(self, database: Any, policy: dict[str, Any]) -> Connection:
+        return connect(database, policy=policy, ledger=":memory:", epsilon=1)
+
     def require_open(self) -> None:
         """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
 
-    @_alone
+    @alone
     def query(
         self,
         sql: str,
@@ -365,8 +351,6 @@ class Connection(BaseConnection):
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        from dpsql.engine.progressive import answer
-
         asked = self._asked(
             sql,
             parameters,
@@ -379,10 +363,14 @@ class Connection(BaseConnection):
             replay=replay,
         )
         with self.engine.backend.snapshot():
-            prepared = self.engine.prepare(asked)
-            return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
+            return self._answered(self.engine.prepare(asked))
 
-    @_alone
+    def _answered(self, prepared: PreparedQuery) -> Result:
+        from dpsql.engine.progressive import answer
+
+        return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
+
+    @alone
     def combine(
         self,
         sql: str,
@@ -412,7 +400,7 @@ class Connection(BaseConnection):
         )
         return self.combine(sql, parameters, **options)
 
-    @_alone
+    @alone
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -424,18 +412,48 @@ class Connection(BaseConnection):
             self.engine.require_bound(prepared)
             return self._explained(prepared)
 
+    @alone
+    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
+        """The plan of a query, for `answer`: what `explain` shows, without its price; charges nothing and reads nothing private.
+
+        The arguments are those of `query`.
+        """
+        asked = self._asked(sql, parameters, **options)
+        with self.engine.backend.snapshot():
+            return self.engine.planned(asked)
+
+    @alone
+    def answer(self, planned: PreparedQuery) -> Result:
+        """The private answer to what `plan` has planned, here or on another connection of the same analyst, under the same policy.
+
+        It is planned again where it names the time, or where public tables may have changed since. Raises as `query`.
+        """
+        self.require_open()
+        with self.engine.backend.snapshot():
+            if planned.constants or not self.engine.backend.unchanging:
+                planned = self.engine.planned(replace(planned.asked, time=utc_now()))
+            return self._answered(self.engine.replayed(planned))
+
     def _explained(self, prepared: PreparedQuery) -> Explanation:
         from dpsql.engine.explain import Explanation
 
         return Explanation.of(self.engine, prepared)
 
-    @_alone
+    @alone
     def _budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
         return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
 
-    @_alone
+    @alone
+    def left(self, receipt: Receipt) -> tuple[BudgetLeft, ...]:
+        """What is left now in the accounts to which an answer was charged, by its receipt."""
+        from dpsql.ledger.protocol import AccountKey
+
+        charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
+        return self.engine.ledger.left(dict.fromkeys(charged))
+
+    @alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
@@ -489,7 +507,7 @@ class Connection(BaseConnection):
         entries = map(self._engine.ledger.entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
-    @_alone
+    @alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -510,7 +528,7 @@ class Connection(BaseConnection):
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
-    @_alone
+    @alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -533,7 +551,7 @@ class Connection(BaseConnection):
         self._held, self._asking = held, replace(self._engine, reservation=held.number)
         return held
 
-    @_alone
+    @alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -565,10 +583,12 @@ class Connection(BaseConnection):
             replay=self._replay,
         )
 
-    @_alone
+    @alone
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            for cells in self._cells:
+                cells.close()
             try:
                 if self._held is not None:
                     self._held.close()

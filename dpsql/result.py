@@ -104,13 +104,15 @@ class Result:
     _noticed: Callable[[Result], tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
-        """For each cell, an interval that holds the value without noise with that probability.
+        """For each cell, an interval that holds the true value with that probability.
 
-        It covers the noise alone, about the value clamped to its bounds. For what is computed of several
-        aggregates of one row, or of one otherwise than by a factor and a shift, it is simulated, up to a
-        confidence of 0.998, and so it may be for what has the noise of a count that let its group be shown; an end is
-        infinite where the noise leaves it open. Of values in order it is from end to end of those that were released
-        beside them, up to a confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
+        True is the answer without noise. What a learnt clamp cuts off is little beside the noise, or the interval is
+        extended by it; what the policy's bounds cut off is not covered. For what is computed of several aggregates of
+        one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.998, and
+        so it may be for what has the noise of a count that let its group be shown; an end is infinite where the noise
+        leaves it open. Of values in order it is from end to end of those that were released beside them, up to a
+        confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError
+        unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="intervals(0.95)")

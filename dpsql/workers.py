@@ -108,6 +108,15 @@ def at_work() -> bool:
     return getattr(_HERE, "working", False)
 
 
+def be_at_work() -> None:
+    """Makes this thread one that does itself what others hand over to a worker: for threads that nothing ever interrupts.
+
+    Python raises what signal handlers raise in the main thread alone, so a server's own threads are such ones, unless somebody
+    raises exceptions in them from outside. To hand work over takes two changes of threads, and an interpreter runs one at a time.
+    """
+    _HERE.working = True
+
+
 def hand_over(work: Work[Any]) -> None:
     """Gives the work to a worker, who begins at once; where no thread can be had any more, this one does it.
 

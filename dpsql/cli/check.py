@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 
 import typer
 
-from dpsql.cli.advice import advice
 from dpsql.cli.data_versions import compared, last_answer
 from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, default_epsilon, needed
 from dpsql.cli.query_files import PlannedText, texts
+from dpsql.engine.advice import advice
 from dpsql.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from dpsql.errors import Error
 
 if TYPE_CHECKING:
     from dpsql.server.http.door import Door
+    from dpsql.server.http.oidc import Provider
 
 PolicyArgument = Annotated[
     Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
@@ -71,6 +72,59 @@ Running = Annotated[
 ]
 
 
+Issuer = Annotated[
+    str | None,
+    typer.Option(
+        "--oidc-issuer",
+        metavar="URL",
+        help="Logins by OpenID Connect at this issuer, for users with a subject.",
+        show_default=False,
+    ),
+]
+ClientId = Annotated[
+    str | None,
+    typer.Option(
+        "--oidc-client", metavar="ID", help="What the issuer knows this server as.", show_default=False
+    ),
+]
+ClientSecret = Annotated[
+    Path | None,
+    typer.Option(
+        "--oidc-secret",
+        metavar="FILE",
+        help="The file with the client's secret, if it has one.",
+        show_default=False,
+    ),
+]
+Redirect = Annotated[
+    str | None,
+    typer.Option(
+        "--oidc-redirect",
+        metavar="URL",
+        help="The page's own address, where the issuer sends browsers back to. [default: that of the host and HTTP port]",
+        show_default=False,
+    ),
+]
+Audience = Annotated[
+    str | None,
+    typer.Option(
+        "--oidc-audience",
+        metavar="NAME",
+        help="What the issuer's access tokens call this API, which takes them then.",
+        show_default=False,
+    ),
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=64,
+        help="The processes that answer questions, beside the one with the doors; 1 answers in that one.",
+    ),
+]
+
+
 def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
     if match is None:
@@ -109,6 +163,12 @@ def serve(
     connections: MostConnections = 200,
     workers: Workers = 8,
     running: Running = 4,
+    processes: Processes = 1,
+    oidc_issuer: Issuer = None,
+    oidc_client: ClientId = None,
+    oidc_secret: ClientSecret = None,
+    oidc_redirect: Redirect = None,
+    oidc_audience: Audience = None,
     answer_grid: AnswerGrid = None,
     check: Check = False,
 ) -> None:
@@ -119,6 +179,8 @@ def serve(
     """
     import asyncio
 
+    redirect = oidc_redirect or f"http{'s' * (tls_certificate is not None)}://{host}:{http_port}/"
+    provider = _provider(oidc_issuer, oidc_client, oidc_secret, redirect, oidc_audience)
     if check:
         ports = (("PostgreSQL", port), *([] if _http_door() is None else [("HTTP", http_port)]))
         _check(
@@ -140,6 +202,7 @@ def serve(
     from dpsql.ledger.audit_log import AuditLog
     from dpsql.ledger.key import ledger_key as read_key
     from dpsql.server.audit import Audit, anchor_of
+    from dpsql.server.changes import UserChanges
     from dpsql.server.listener import Listener
     from dpsql.server.service import Limits, Service, reload, summary
     from dpsql.server.serving import Lifecycle
@@ -149,6 +212,8 @@ def serve(
 
     tls = None if tls_certificate is None else tls_context(tls_certificate, tls_key)
     store = UserStore.open(users)
+    if provider is not None:
+        store.require_issuer(provider.client.issuer)
     log_of_events = AuditLog.open(
         audit or policy.with_suffix(".audit"), read_key(ledger_key), anchor_of(anchor)
     )
@@ -161,6 +226,7 @@ def serve(
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
         audit=Audit(log_of_events),
+        processes=processes,
         limits=Limits(
             workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
         ),
@@ -169,7 +235,7 @@ def serve(
 
     def ready(ports: list[list[int]]) -> None:
         print(summary(service))
-        for what, found in zip(("PostgreSQL", "HTTP"), ports, strict=False):
+        for what, found in zip(("PostgreSQL", "HTTP"), filter(None, ports), strict=False):
             print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
         if door_of is None:
             print(_NO_HTTP)
@@ -179,8 +245,10 @@ def serve(
         listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
         doors = [Lifecycle(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
         if door_of is not None:
-            door = door_of(service, tls=tls, log=log)
+            door = door_of(service, tls=tls, log=log, provider=provider)
             doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
+        changes = UserChanges(service, log)
+        doors.append(Lifecycle(changes.start, changes.stop))
 
         async def again() -> None:
             with suppress(Error):  # which is in the log
@@ -193,6 +261,26 @@ def serve(
     finally:
         service.close()
         store.close()
+
+
+def _provider(
+    issuer: str | None, client: str | None, secret: Path | None, redirect: str, audience: str | None
+) -> Provider | None:
+    """Where users log in by OpenID Connect; None where that is not wanted."""
+    if issuer is None and client is None and secret is None and audience is None:
+        return None
+    if issuer is None or client is None:
+        raise typer.BadParameter("OpenID Connect takes both --oidc-issuer and --oidc-client")
+    try:
+        from dpsql.server.http.oidc import Client
+        from dpsql.server.http.oidc import Provider as Found
+    except ModuleNotFoundError:
+        raise typer.BadParameter("logins by OpenID Connect need joserfc: pip install 'dpsql[oidc]'") from None
+    try:
+        text = None if secret is None else secret.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise typer.BadParameter(f"the client's secret cannot be read from {secret}") from None
+    return Found(Client(issuer, client, redirect, text, audience))
 
 
 def _check(policy: Path, database: Path, **plan: Any) -> None:

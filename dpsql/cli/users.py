@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsql.errors import Error
+
 if TYPE_CHECKING:
     from dpsql.server.users import UserStore
 
@@ -62,15 +64,39 @@ Whose = Annotated[
 Generate = Annotated[bool, typer.Option("--generate", help="Make a password and show it, once.")]
 
 
+Subject = Annotated[
+    str | None,
+    typer.Option(
+        "--subject",
+        metavar="SUBJECT",
+        help="What the issuer of OpenID Connect calls the user (the claim sub). There is no password then, unless it is generated.",
+        show_default=False,
+    ),
+]
+NewSubject = Annotated[
+    str | None,
+    typer.Argument(metavar="[SUBJECT]", help="The claim sub of the user's ID tokens.", show_default=False),
+]
+NoSubject = Annotated[bool, typer.Option("--none", help="The user logs in by OpenID Connect no more.")]
+
+
 @users.command()
-def add(name: Name, role: Role, generate: Generate = False, store: Store = USERS) -> None:
+def add(
+    name: Name, role: Role, generate: Generate = False, subject: Subject = None, store: Store = USERS
+) -> None:
     """Let a user log in. The password is asked for, or read from standard input if that is no terminal."""
     from dpsql.server.users import Role as Kind
 
-    password = _password(generate)
+    password = _password(generate or subject is not None)
     with _opened(store, create=True) as known:
         known.add(name, Kind(role.value), password)
-    print(f"{name} may log in as {role.value}")
+        if subject is not None:
+            try:
+                known.set_subject(name, subject)
+            except Error:
+                known.remove(name)
+                raise
+    print(f"{name} may log in as {role.value}" + " by OpenID Connect" * (subject is not None))
     if generate:
         print(f"password: {password}")
 
@@ -84,6 +110,18 @@ def change(name: Name, generate: Generate = False, store: Store = USERS) -> None
     print(f"the password of {name} is changed")
     if generate:
         print(f"password: {password}")
+
+
+@users.command("subject")
+def set_subject(
+    name: Name, subject: NewSubject = None, none: NoSubject = False, store: Store = USERS
+) -> None:
+    """Say what the issuer of OpenID Connect calls a user. Sessions of the web page that are open end."""
+    if (subject is None) is not none:
+        raise typer.BadParameter("give a subject, or --none")
+    with _opened(store) as known:
+        known.set_subject(name, subject)
+    print(f"{name} logs in by OpenID Connect" + " no more" * none)
 
 
 @users.command()
@@ -100,8 +138,13 @@ def list_(store: Store = USERS) -> None:
     from dpsql.shell.view import View, table
 
     with _opened(store) as known:
-        rows = [(user.name, user.role.value, f"{user.created:%Y-%m-%d}") for user in known.list()]
-    print(View.of(sys.stdout).show(table(("user", "role", "since"), rows, right=())))
+        found = known.list()
+    heads, named = ["user", "role", "since"], any(user.subject for user in found)
+    rows = [
+        (user.name, user.role.value, f"{user.created:%Y-%m-%d}", *([user.subject or ""] if named else []))
+        for user in found
+    ]
+    print(View.of(sys.stdout).show(table((*heads, *(["subject"] if named else [])), rows, right=())))
 
 
 @users.command()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
@@ -52,7 +52,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.postprocess.occupied_groups import counted_sums, may_be_empty, occupied, with_null_sums
-from dpsql.release import GroupRows, Keys, ReleasedTable, refine, release, release_in_stages
+from dpsql.release import GroupRows, Keys, ReleasedTable, open_stream, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
@@ -63,6 +63,7 @@ from dpsql.sql.emit.stages import Stages
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
+from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
 from dpsql.version import VERSION
 
@@ -111,9 +112,21 @@ class Engine:
         return self._accounts[table]
 
     def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """Everything up to the charge: pure, but for look-ups in public tables.
+        """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
 
         `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
+        """
+        return self.replayed(self.planned(asked, at))
+
+    def replayed(self, planned: PreparedQuery) -> PreparedQuery:
+        """What was planned, with the stored releases that there are now, where the query allows them."""
+        return self._replay.replay(planned) if planned.asked.replay else planned
+
+    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases.
+
+        A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
+        moment at which it was asked for.
         """
         require_room()
         parsed = parse_once(asked.sql, asked.dialect)
@@ -154,10 +167,9 @@ class Engine:
         for step in before:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
-        found = PreparedQuery(
+        return PreparedQuery(
             asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
         )
-        return self._replay.replay(found) if asked.replay else found
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
@@ -238,6 +250,51 @@ class Engine:
                 rows, types = above.rows(prepared, values)
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
+
+    def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
+        """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
+        entries = self._charge(prepared)
+        with _noting(entries):
+            table = self._release(prepared.only, prepared, entries)
+            self._keep(prepared.releases, [table], {}, entries)
+            return table, self.receipt(prepared, entries, [table.plan])
+
+    def open_stream(self, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
+        """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
+        part, entries = prepared.only, self._charge(prepared)
+
+        def begin() -> RunningStream:
+            return open_stream(part.plan, part.statement, self.backend.run(part.statement.sql), self.entropy)
+
+        with _noting(entries):
+            try:
+                running = _without_frames(begin)
+            except (BackendError, InternalError) as error:
+                self._record(part, prepared, entries, error.code)
+                raise
+            return running, self.receipt(prepared, entries, [part.plan])
+
+    def streamed(
+        self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
+    ) -> StreamedCount:
+        """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
+        before = running.known(cells)
+        if before is not None:
+            return before
+        try:
+            return _without_frames(lambda: running.answer(cells, self.entropy))
+        except (BackendError, InternalError) as error:
+            self._record(prepared.only, prepared, () if entry is None else (entry,), error.code)
+            raise
+
+    def _record(
+        self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry], code: str
+    ) -> None:
+        """Records a failure after a charge, which counts towards a lock."""
+        if entries:
+            self.ledger.fail(
+                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code
+            )
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
@@ -339,14 +396,7 @@ class Engine:
         try:
             return self._drawn(part)
         except (BackendError, InternalError) as error:
-            if entries:
-                self.ledger.fail(
-                    part.tables,
-                    entries[0],
-                    analyst=self.analyst,
-                    query=prepared.asked.sql,
-                    code=error.code,
-                )
+            self._record(part, prepared, entries, error.code)
             raise
 
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
@@ -459,6 +509,9 @@ class Engine:
         )
 
 
+_Drawn = TypeVar("_Drawn")
+
+
 @contextmanager
 def _noting(entries: Sequence[Entry]) -> Iterator[None]:
     """Notes on whatever is raised after a charge that there was one, as `Error.charged` says it."""
@@ -469,8 +522,8 @@ def _noting(entries: Sequence[Entry]) -> Iterator[None]:
         raise
 
 
-def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
-    """The released table; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
+def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
+    """What is released; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
     failure: DatabaseError
     try:
         return draw()

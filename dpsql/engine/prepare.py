@@ -176,6 +176,8 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
         best = plan.top_k
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
     noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.quantiles]
+    if plan.synthesis is not None:
+        noised += plan.synthesis.mechanism.describe()
     if isinstance(plan.selection, OptimalPartitionSelection):
         noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
     return noised
@@ -215,6 +217,11 @@ class PreparedQuery:
     known: Known = field(default_factory=dict, hash=False)
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The names of the answer's columns, with their engine types."""
+        return tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
 
     @cached_property
     def before(self) -> tuple[Step, ...]:

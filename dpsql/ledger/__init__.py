@@ -5,6 +5,6 @@ from __future__ import annotations
 from dpsql.ledger.anchor import Anchor
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.open import open_ledger
-from dpsql.ledger.protocol import BudgetState, Entry, Head, Ledger, Quote
+from dpsql.ledger.protocol import BudgetLeft, BudgetState, Entry, Head, Ledger, Quote
 
-__all__ = ["Anchor", "Budget", "BudgetState", "Entry", "Head", "Ledger", "Quote", "open_ledger"]
+__all__ = ["Anchor", "Budget", "BudgetLeft", "BudgetState", "Entry", "Head", "Ledger", "Quote", "open_ledger"]

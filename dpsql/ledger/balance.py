@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.ledger.digest import canonical, text_digest
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, ReservationState
+from dpsql.ledger.protocol import Account, AccountKey, BudgetLeft, BudgetState, ReservationState
 from dpsql.ledger.reservations import Reservations
 from dpsql.request.loss import Figure
 
@@ -90,6 +90,13 @@ def state_of(
         failures=failures,
         locked=locked,
     )
+
+
+def left_of(key: AccountKey, account: Account, balance: Balance) -> BudgetLeft:
+    """What is left in an account."""
+    spent = balance.spent
+    remaining = Figure(account.accountant.remaining_epsilon(spent, account.limit))
+    return BudgetLeft(key.table, key.analyst, account.budget.accountant, spent, account.limit, remaining)
 
 
 def reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -230,6 +230,23 @@ class BudgetState:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetLeft:
+    """What is left in an account: the part of `BudgetState` that is stated after each answer."""
+
+    table: str
+    analyst: str
+    accountant: str
+    spent: Spend
+    limit: Spend
+    remaining_epsilon: Fraction
+
+    @property
+    def name(self) -> str:
+        """As `BudgetState.name`."""
+        return AccountKey(self.table, self.analyst).name
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationState:
     """An open reservation of an account: its holder, its limit, and how much of it is left."""
 
@@ -349,6 +366,10 @@ class Ledger(Protocol):
 
     def state(self, table: str) -> BudgetState:
         """The state of the budget of `table`."""
+        ...
+
+    def left(self, keys: Iterable[AccountKey]) -> tuple[BudgetLeft, ...]:
+        """What is left in these accounts, of those that the policy has: a part of their states, which takes less time."""
         ...
 
     def states(self) -> tuple[BudgetState, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.accounting.spend import NOTHING
 from dpsql.errors import ProgrammingError
 from dpsql.ledger.amendments import amendment_details, require_amendable
-from dpsql.ledger.balance import Balance, reservation_states, state_of
+from dpsql.ledger.balance import Balance, left_of, reservation_states, state_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
@@ -32,6 +32,7 @@ from dpsql.ledger.journal import SqlJournal
 from dpsql.ledger.protocol import (
     Account,
     AccountKey,
+    BudgetLeft,
     BudgetState,
     Charges,
     Entry,
@@ -246,6 +247,12 @@ class SqlLedger(SqlJournal):
     def states(self) -> tuple[BudgetState, ...]:
         """As `Ledger.states`, all at one moment."""
         return self._read(lambda _: tuple(self._state(key, self._balance(key)) for key in self._accounts))
+
+    def left(self, keys: Iterable[AccountKey]) -> tuple[BudgetLeft, ...]:
+        """As `Ledger.left`."""
+        wanted = [key for key in keys if key in self._accounts]
+        found = self._read(lambda _: [(key, self._balance(key)) for key in wanted])
+        return tuple(left_of(key, self._accounts[key], balance) for key, balance in found)
 
     def _state(self, key: AccountKey, balance: Balance) -> BudgetState:
         failures = self._chain.balance(AccountKey(key.table)).failures

@@ -52,8 +52,8 @@ class LossShare:
     """The privacy loss that one release may spend: `epsilon`-DP, or with Gaussian noise `rho`-zCDP.
 
     Both are charged the same; `rho` is None if the accountant does not support Gaussian noise. `delta` is for partition
-    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss; without it, the
-    range is that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
+    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss, `pure_of` the ε of any
+    ε-DP release that does; without them, both are that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
     known for geometric noise only.
     """
 
@@ -62,10 +62,15 @@ class LossShare:
     delta: Fraction
     range_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
     refinable: bool = False
+    pure_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
 
     def range(self, share: Fraction) -> Fraction:
         """The range of an exponential mechanism that spends this share."""
         return self.epsilon * share if self.range_of is None else self.range_of(share)
+
+    def pure(self, share: Fraction) -> Fraction:
+        """The ε of an ε-DP release that spends this share."""
+        return self.epsilon * share if self.pure_of is None else self.pure_of(share)
 
 
 def choose(

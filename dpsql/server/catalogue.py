@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from fractions import Fraction
+from functools import lru_cache, partial
 from typing import Any
 
 from dpsql.backends.catalog import Catalog, CatalogTable
@@ -26,13 +27,16 @@ _OIDS = {
     Type.BOOLEAN: BOOL,
 }
 _LISTED = 20
+_REMEMBERED = 64
+"""Texts of which it is remembered whether they are catalogue queries: clients send the same ones again."""
 
 
 class Catalogue:
     """The policy's tables as PostgreSQL's catalogue shows them."""
 
     def __init__(self, policy: Policy, catalog: Catalog, seconds: float) -> None:
-        self._declared = frozenset(map(fold, policy.tables))
+        declared = frozenset(map(fold, policy.tables))
+        self._query = lru_cache(_REMEMBERED)(partial(catalogue_query, declared=declared))
         self._seconds = seconds
         tables = {
             table.name: (_table_comment(policy, table), _columns(policy, table))
@@ -46,7 +50,7 @@ class Catalogue:
 
     def query(self, text: str) -> CatalogueQuery | None:
         """The catalogue query that a text is, None where it is for the engine."""
-        return catalogue_query(text, self._declared)
+        return self._query(text)
 
     def parameters(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
         """The types of a statement's parameters: those that the client states, else by what they stand beside, else text."""

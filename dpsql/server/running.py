@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dpsql.server.asking import Asker
 from dpsql.server.service import Service
 from dpsql.server.users import User
 
@@ -42,7 +43,7 @@ class Running:
     def __init__(self, service: Service, user: User) -> None:
         self._service, self._user = service, user
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._interrupted: Callable[[], None] | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._working = False
         self.cancelled = False
@@ -108,16 +109,27 @@ class Running:
 
     def _interrupt(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.engine.backend.interrupt()
+            if self._interrupted is not None:
+                self._interrupted()
 
     def with_connection(self, work: Callable[[Connection], _T]) -> _T:
         """What `work` gives with an engine connection of the user's, in the thread of `run`."""
         with self._service.connections.of(self._service.policy.analyst(self._user.name)) as connection:
-            with self._lock:
-                self._connection = connection
-            try:
-                return work(connection)
-            finally:
-                with self._lock:  # from here on an interrupt would be of another's statement
-                    self._connection = None
+            return self._interruptible(connection.engine.backend.interrupt, lambda: work(connection))
+
+    def asking(self, work: Callable[[Asker], _T]) -> _T:
+        """As `with_connection`, of what asks questions: in a process for that, where there are any."""
+        processes = self._service.processes
+        if processes is None:
+            return self.with_connection(work)
+        asker = processes.asker(self._service.policy.analyst(self._user.name))
+        return self._interruptible(asker.interrupt, lambda: work(asker))
+
+    def _interruptible(self, interrupt: Callable[[], None], work: Callable[[], _T]) -> _T:
+        with self._lock:
+            self._interrupted = interrupt
+        try:
+            return work()
+        finally:
+            with self._lock:  # from here on an interrupt would be of another's statement
+                self._interrupted = None

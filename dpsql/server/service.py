@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,11 +23,14 @@ from dpsql.ledger.open import MEMORY
 from dpsql.policy import Policy, load
 from dpsql.server.audit import Audit
 from dpsql.server.catalogue import Catalogue
+from dpsql.server.engine_process import Setup
 from dpsql.server.logins import FailedLogins, PasswordChecks
+from dpsql.server.processes import Processes
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
 from dpsql.sql.read.parse import stated
 from dpsql.version import VERSION
+from dpsql.workers import be_at_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +193,12 @@ class Service:
         epsilon: str | None = None,
         limits: Limits | None = None,
         audit: Audit | None = None,
+        processes: int = 1,
     ) -> None:
         self.limits = limits or Limits()
+        self._count = processes
+        self.processes: Processes | None = None
+        """Where questions are answered; in this process where there are none."""
         self.audit = audit or Audit()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
@@ -199,17 +206,35 @@ class Service:
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordChecks()
-        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query")
+        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query", be_at_work)
         self._catalogue: Catalogue | None = None
-        self._making = threading.Lock()
+        self._making, self._noting = threading.Lock(), threading.Lock()
         self.reloads = 0
         """How often the policy or the data has changed since the start."""
         self._begin(load(policy))
         try:
             self.audit.note("start", dpsql=VERSION, **self.state())
+            self.note_changes_of_users()
         except BaseException:
             self.close()
             raise
+
+    def note_changes_of_users(self) -> None:
+        """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
+
+        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note`.
+        """
+        with self._noting:
+            for each in self.users.changes():
+                self.audit.note(
+                    each.what,
+                    user=each.user,
+                    by=each.by,
+                    change=each.number,
+                    done=each.at,
+                    **({"detail": each.detail} if each.detail else {}),
+                )
+                self.users.noted(each)
 
     def state(self) -> dict[str, Any]:
         """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
@@ -237,19 +262,41 @@ class Service:
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
-        connections = Connections(
-            partial(_connected, self._database, policy, ledger), self.limits.workers * 4
-        )
+        connections = Connections(partial(connected, self._database, policy, ledger), self.limits.workers * 4)
         try:
             with connections.of(names[0]) as first:
                 found, catalog = first.engine.policy, first.engine.catalog
                 head = first.engine.ledger.head()
+            processes = None if self._count == 1 else self._begun(policy, names)
         except BaseException:
             connections.close()
             ledger.close()
             raise
         self.policy, self._catalog, self._ledger, self._head = found, catalog, ledger, head
+        self.processes = processes
         self.connections, self._files = connections, files
+
+    def _begun(self, policy: Policy, names: Sequence[str]) -> Processes:
+        """The processes that answer questions, each with the data and the ledger open."""
+        if self.ledger == MEMORY:
+            raise OperationalError(
+                "a ledger in memory is of one process, and several are to answer",
+                code="processes",
+                hint="keep the ledger in a file, or leave out --processes",
+            )
+        workers = self.limits.workers
+        return Processes(
+            Setup(
+                self._database,
+                policy,
+                tuple(names),
+                self.ledger,
+                self._given_key,
+                self._anchor,
+                self._count,
+                workers,
+            )
+        )
 
     def _places(self, policy: Policy) -> list[str]:
         """Where the data lies: the database, and the files that the policy names."""
@@ -287,6 +334,8 @@ class Service:
     def _reload(self, policy: Any) -> None:
         found, former = self._reloadable(policy), self.policy
         # The engine opens a file once in a process: all connections to the former one have to end first.
+        if self.processes is not None:
+            self.processes.close()
         self.connections.close()
         self._ledger.close()
         try:
@@ -330,11 +379,14 @@ class Service:
     def close(self) -> None:
         """Waits for statements that still run, and closes the engine connections and the ledger."""
         self.workers.shutdown(wait=True)
+        if self.processes is not None:
+            self.processes.close()
         self.connections.close()
         if self._catalogue is not None:
             self._catalogue.close()
         self._ledger.close()
         with suppress(Error):  # all else has ended well
+            self.note_changes_of_users()
             self.audit.note("stop")
         self.audit.close()
 
@@ -364,7 +416,8 @@ async def _note(service: Service, event: str, **facts: Any) -> None:
     await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note, event, **facts))
 
 
-def _connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
+def connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
+    """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
     try:
         return connect(database, policy=policy, ledger=ledger, analyst=analyst)
     except ProgrammingError as error:

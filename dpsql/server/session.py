@@ -7,13 +7,14 @@ read the policy at most.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
 from dpsql.request.loss import amount, rounded
+from dpsql.server.asking import Asker, Planned
 from dpsql.server.audit import Caller
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
@@ -28,7 +29,8 @@ from dpsql.shell.costs import charged
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
-    from dpsql.ledger import BudgetState
+    from dpsql.ledger import BudgetLeft, BudgetState
+    from dpsql.request.query import QueryOptions
     from dpsql.result import Result
 
 _T = TypeVar("_T")
@@ -65,7 +67,7 @@ class Session:
         self._service = service
         self._running = Running(service, user)
         self._last: Result | None = None
-        self._described_last: object = None
+        self._described_last: _Described | None = None
 
     async def describe(self, task: DescribeStatement) -> Description | Failure:
         """The columns and parameters of a statement; nothing is charged."""
@@ -113,16 +115,20 @@ class Session:
         looked = self._looked_around(text, values)
         if looked is not None:
             return Description(looked[0], types)
-        state = self._state(text, values)
-        columns = self._running.with_connection(lambda connection: self._columns(connection, text, values))
-        # What was asked by samples of the types may have other columns with the values.
-        self._described_last = None if task.values is None else (state, columns)
-        return Description(columns, types)
+        reloads = self._service.reloads
+        planned = self._running.asking(lambda asker: self._planned(asker, text, values))
+        found = _Described(text, values, self.settings.options(), reloads, planned)
+        # What was planned by samples of the types may have other columns with the values.
+        self._described_last = None if task.values is None else found
+        return Description(found.columns, types)
 
-    def _state(self, text: str, values: tuple[Any, ...]) -> object:
-        """All that the columns of an answer follow from, but the catalogue, which a reload alone changes."""
-        options = sorted(self.settings.options().items())
-        return text, [(type(value), value) for value in values], options, self._service.reloads
+    def _as_described(self, text: str, values: tuple[Any, ...]) -> _Described | None:
+        """What was described last, where it is of this statement; a reload alone changes the catalogue."""
+        last = self._described_last
+        if last is None or last.values is not values or last.text != text:
+            return None
+        same = (last.options, last.reloads) == (self.settings.options(), self._service.reloads)
+        return last if same else None
 
     def _looked_around(
         self, text: str, values: tuple[Any, ...]
@@ -141,17 +147,16 @@ class Session:
         except Failed:
             return None
 
-    def _columns(self, connection: Connection, text: str, values: tuple[Any, ...]) -> tuple[Column, ...]:
+    def _planned(self, asker: Asker, text: str, values: tuple[Any, ...]) -> Planned | None:
+        """The plan of a query; None for EXPLAIN, whose columns are known."""
         if first_words(text, 1) == ["explain"]:
-            return _PLAN
+            return None
         self._require_asking()
         query, places = named_parameters(text)
         try:
-            explained = connection.explain(query, _named(text, values), **self.settings.options())
+            return asker.plan(query, _named(text, values), **self.settings.options())
         except Error as error:
             raise _Refused(failure(error, query, places)) from None
-        outputs = explained.prepared.outer.outputs
-        return tuple(Column(output.name, oid_of(str(output.expr.type.value))) for output in outputs)
 
     def _require_asking(self) -> None:
         if not self.user.role.asks:
@@ -169,17 +174,18 @@ class Session:
             columns, rows = looked
             return Answer(f"SELECT {len(rows)}", task.columns or columns, rows)
         self._require_asking()
-        return self._running.with_connection(lambda connection: self._query(connection, task))
+        return self._running.asking(lambda asker: self._query(asker, task))
 
-    def _query(self, connection: Connection, task: RunStatement) -> Answer:
+    def _query(self, asker: Asker, task: RunStatement) -> Answer:
         text = task.text
         query, places = named_parameters(text)
-        if (
-            task.columns is not None
-            and (task.values or self._service.reloads)
-            and self._described_last != (self._state(text, task.values), task.columns)
-            and self._columns(connection, text, task.values) != task.columns
-        ):
+        described = self._as_described(text, task.values)
+        self._described_last = None  # a plan of many parameters is large
+        if described is None and task.columns is not None and (task.values or self._service.reloads):
+            options, reloads = self.settings.options(), self._service.reloads
+            planned = self._planned(asker, text, task.values)
+            described = _Described(text, task.values, options, reloads, planned)
+        if described is not None and task.columns not in (None, described.columns):
             raise Failed(
                 "0A000",
                 "with these parameters the answer has columns of other types than the statement was described with",
@@ -191,9 +197,12 @@ class Session:
         )
         try:
             with self._service.audit.asking(caller, what) as outcome:
-                result = connection.query(query, _named(text, task.values), **self.settings.options())
+                if described is None or described.planned is None:
+                    result = asker.query(query, _named(text, task.values), **self.settings.options())
+                else:
+                    result = asker.answer(described.planned)
                 outcome.answered(result)
-                states = connection.budget().values()
+                left = asker.left(result.receipt)
         except Error as error:
             raise _Refused(failure(error, query, places)) from None
         columns = tuple(
@@ -204,7 +213,7 @@ class Session:
         self._last = result
         wanted = self.settings.get("dpsql.notices") == "on"
         loss = self._service.loss(query, self.settings.dialect, self.settings.get("dpsql.epsilon"))
-        notices = _notices(result, loss, list(states)) if wanted else ()
+        notices = _notices(result, loss, left) if wanted else ()
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
 
     def _utility(self, text: str) -> Answer:
@@ -277,6 +286,27 @@ class Session:
 
 
 _CHARGED = "SHOW dpsql.budget says what is spent"
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A statement whose columns a client was told: with these values, settings and number of reloads, as planned.
+
+    `values` are told apart by identity, since equal ones may have other types, signs or digits.
+    """
+
+    text: str
+    values: tuple[Any, ...]
+    options: QueryOptions
+    reloads: int
+    planned: Planned | None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the answer."""
+        if self.planned is None:
+            return _PLAN
+        return tuple(Column(name, oid_of(kind)) for name, kind in self.planned.columns)
 
 
 class _Refused(Failed):
@@ -384,12 +414,12 @@ def _cancelled(*, charged: bool | None) -> Failure:
             return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
-def _notices(result: Result, epsilon: Any, states: list[BudgetState]) -> tuple[Failure, ...]:
+def _notices(result: Result, epsilon: Any, left: Sequence[BudgetLeft]) -> tuple[Failure, ...]:
     """The warnings of an answer, the ± of its columns, and its price."""
     loss = None if epsilon is None else amount(epsilon)
     found = [Failure("01000", text, severity="WARNING") for text in result.notices]
     found += [Failure("00000", text, severity="NOTICE") for text in _errors(result)]
-    price = charged(result.receipt, loss, states)
+    price = charged(result.receipt, loss, left)
     return (*found, Failure("00000", price, severity="NOTICE"))
 
 

@@ -6,16 +6,18 @@ be users. A token ends with its day of expiry, with its user, with the user's pa
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 
+from dpsql.connection import login
 from dpsql.errors import DataError, OperationalError, ProgrammingError
 from dpsql.policy.names import account_name
 from dpsql.server.protocol.scram import Verifier
@@ -24,6 +26,8 @@ from dpsql.server.tokens import Secret, Token
 MOST_CHARACTERS = 63
 """Characters of a name, as of PostgreSQL's roles: clients cut longer ones off."""
 
+MOST_SUBJECT = 255
+"""Characters of a subject, as OpenID Connect has it."""
 MOST_DAYS = 3_650
 """Days that a token is valid, at most."""
 MOST_TOKENS = 100
@@ -45,6 +49,23 @@ _SECRETS = sa.Table(
     sa.Column("name", sa.String(40), primary_key=True),
     sa.Column("value", sa.String(100), nullable=False),
 )
+_SUBJECTS = sa.Table(
+    "dpsql_subjects",
+    _METADATA,
+    sa.Column("subject", sa.String(255), primary_key=True),
+    sa.Column("user_name", sa.String(300), nullable=False, unique=True),
+)
+_CHANGES = sa.Table(
+    "dpsql_changes",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.String(40), nullable=False),
+    sa.Column("by_whom", sa.String(300), nullable=False),
+    sa.Column("what", sa.String(40), nullable=False),
+    sa.Column("user_name", sa.String(300), nullable=False),
+    sa.Column("detail", sa.String(300), nullable=False),
+    sa.Column("noted", sa.Boolean, nullable=False),
+)
 _TOKENS = sa.Table(
     "dpsql_tokens",
     _METADATA,
@@ -55,6 +76,10 @@ _TOKENS = sa.Table(
     sa.Column("created", sa.String(40), nullable=False),
     sa.Column("expires", sa.String(40), nullable=False),
 )
+_WITH_SUBJECTS = sa.select(_USERS, _SUBJECTS.c.subject).outerjoin(
+    _SUBJECTS, _SUBJECTS.c.user_name == _USERS.c.name
+)
+_ISSUER = "issuer"
 
 
 class Role(StrEnum):
@@ -87,13 +112,44 @@ class User:
     name: str
     role: Role
     created: datetime
+    subject: str | None = None
+    """What the issuer of logins by OpenID Connect calls the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done to a user: `detail` is a role or the id of a token. `by` is the login of who did it, as the system has it."""
+
+    number: int
+    at: str
+    by: str
+    what: str
+    user: str
+    detail: str
 
 
 class UserStore:
-    """The users in a database: a path means an SQLite file, which its owner alone may read."""
+    """The users in a database: a path means an SQLite file, which its owner alone may read.
+
+    Each change is kept beside them, until the audit log of a server has it.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+
+    def changes(self) -> tuple[Change, ...]:
+        """The changes that no audit log has yet, in their order."""
+        wanted = sa.select(_CHANGES).where(sa.not_(_CHANGES.c.noted)).order_by(_CHANGES.c.id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(wanted).all()
+        return tuple(
+            Change(each.id, each.at, each.by_whom, each.what, each.user_name, each.detail) for each in rows
+        )
+
+    def noted(self, change: Change) -> None:
+        """Says that the audit log has a change."""
+        with self._engine.begin() as connection:
+            connection.execute(_CHANGES.update().where(_CHANGES.c.id == change.number).values(noted=True))
 
     @classmethod
     def open(cls, target: str | Path, *, create: bool = False) -> Self:
@@ -156,6 +212,7 @@ class UserStore:
         try:
             with self._engine.begin() as connection:
                 connection.execute(_USERS.insert().values(**row))
+                _changed(connection, "user added", name, role.value)
         except sa.exc.IntegrityError:
             taken = True
         if taken:
@@ -164,6 +221,58 @@ class UserStore:
                 code="user_exists",
                 hint="dpsql users password NAME changes a password",
             )
+
+    def set_subject(self, name: str, subject: str | None) -> None:
+        """Says what the issuer of logins calls a user; None says that it knows the user no more.
+
+        Raises ProgrammingError where there is no such user (`no_user`), or another one of that subject (`subject_exists`).
+        """
+        if subject is not None and not (0 < len(subject) <= MOST_SUBJECT and subject.isprintable()):
+            raise DataError(f"a subject has 1 to {MOST_SUBJECT} printable characters", code="subject")
+        taken = False
+        try:
+            with self._engine.begin() as connection:
+                # It locks the user's row, as for a token.
+                found = connection.execute(_USERS.update().where(_USERS.c.name == name).values(name=name))
+                _require(found.rowcount, name)
+                connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
+                if subject is not None:
+                    connection.execute(_SUBJECTS.insert().values(subject=subject, user_name=name))
+                _changed(connection, "subject removed" if subject is None else "subject set", name)
+        except sa.exc.IntegrityError:
+            taken = True
+        if taken:
+            raise ProgrammingError(
+                "another user has this subject", code="subject_exists", hint="dpsql users list shows them"
+            )
+
+    def of_subject(self, subject: str) -> tuple[User, Verifier] | None:
+        """As `find`, of the user whom the issuer of logins calls so."""
+        with self._engine.connect() as connection:
+            name = connection.execute(
+                sa.select(_SUBJECTS.c.user_name).where(_SUBJECTS.c.subject == subject)
+            ).scalar()
+        return None if name is None else self.find(str(name))
+
+    def require_issuer(self, issuer: str) -> None:
+        """Holds the store's subjects to be of one issuer: another one's may have the same.
+
+        Raises ProgrammingError (`issuer`) where they are another's; without any, they are this one's from now on.
+        """
+        with self._engine.begin() as connection:
+            any_subject = connection.execute(sa.select(_SUBJECTS.c.subject).limit(1)).scalar()
+            known = connection.execute(sa.select(_SECRETS.c.value).where(_SECRETS.c.name == _ISSUER)).scalar()
+            digest = hashlib.sha256(issuer.encode()).hexdigest()
+            if known == digest:
+                return
+            if known is not None and any_subject is not None:
+                raise ProgrammingError(
+                    "the subjects in the user store are those of another issuer",
+                    code="issuer",
+                    hint="dpsql users subject NAME --none for each of them, then --subject of this issuer",
+                )
+            connection.execute(_SECRETS.delete().where(_SECRETS.c.name == _ISSUER))
+            connection.execute(_SECRETS.insert().values(name=_ISSUER, value=digest))
 
     def change(self, name: str, password: str) -> None:
         """Gives a user another password, and revokes the user's tokens. Raises ProgrammingError where there is no such user."""
@@ -174,6 +283,7 @@ class UserStore:
             )
             _require(changed.rowcount, name)
             _revoke_all(connection, name)
+            _changed(connection, "password changed", name)
 
     def remove(self, name: str) -> None:
         """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change`."""
@@ -181,21 +291,20 @@ class UserStore:
             removed = connection.execute(_USERS.delete().where(_USERS.c.name == name))
             _require(removed.rowcount, name)
             _revoke_all(connection, name)
+            connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
+            _changed(connection, "user removed", name)
 
     def list(self) -> tuple[User, ...]:
         """All users, by name."""
         with self._engine.connect() as connection:
-            rows = connection.execute(sa.select(_USERS).order_by(_USERS.c.name)).all()
-        return tuple(User(row.name, Role(row.role), datetime.fromisoformat(row.created)) for row in rows)
+            rows = connection.execute(_WITH_SUBJECTS.order_by(_USERS.c.name)).all()
+        return tuple(map(_user, rows))
 
     def find(self, name: str) -> tuple[User, Verifier] | None:
         """The user of exactly this name, and by what a password is proved; None where there is none."""
         with self._engine.connect() as connection:
-            row = connection.execute(sa.select(_USERS).where(_USERS.c.name == name)).one_or_none()
-        if row is None:
-            return None
-        user = User(row.name, Role(row.role), datetime.fromisoformat(row.created))
-        return user, Verifier.read(row.verifier)
+            row = connection.execute(_WITH_SUBJECTS.where(_USERS.c.name == name)).one_or_none()
+        return None if row is None else (_user(row), Verifier.read(row.verifier))
 
     def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> Secret:
         """A new token of a user, which expires after `days` days. Raises ProgrammingError where there is no such user.
@@ -229,6 +338,7 @@ class UserStore:
                     f"{name} has {count} tokens already", code="token_count", hint="dpsql users revoke ID"
                 )
             connection.execute(_TOKENS.insert().values(**row))
+            _changed(connection, "token made", name, secret.id)
         return secret
 
     def tokens(self, name: str | None = None) -> tuple[Token, ...]:
@@ -252,7 +362,10 @@ class UserStore:
     def revoke(self, number: str) -> None:
         """Ends a token by its id. Raises ProgrammingError where there is none."""
         with self._engine.begin() as connection:
+            whose = connection.execute(sa.select(_TOKENS.c.user_name).where(_TOKENS.c.id == number)).scalar()
             revoked = connection.execute(_TOKENS.delete().where(_TOKENS.c.id == number))
+            if revoked.rowcount:
+                _changed(connection, "token revoked", str(whose), number)
         if not revoked.rowcount:
             raise ProgrammingError(
                 f"there is no token {number!r}", code="no_token", hint="dpsql users tokens lists them"
@@ -264,7 +377,7 @@ class UserStore:
         if secret is None:
             return None
         wanted = (
-            sa.select(_USERS, _TOKENS.c.digest, _TOKENS.c.expires)
+            _WITH_SUBJECTS.add_columns(_TOKENS.c.digest, _TOKENS.c.expires)
             .join(_TOKENS, _TOKENS.c.user_name == _USERS.c.name)
             .where(_TOKENS.c.id == secret.id)
         )
@@ -274,11 +387,28 @@ class UserStore:
             return None
         if datetime.fromisoformat(row.expires) <= (now or datetime.now(UTC)):
             return None
-        return User(row.name, Role(row.role), datetime.fromisoformat(row.created))
+        return _user(row)
 
     def close(self) -> None:
         """Closes the store's connections."""
         self._engine.dispose()
+
+
+def _changed(connection: sa.Connection, what: str, name: str, detail: str = "") -> None:
+    """Keeps a change with what it changes, in one transaction."""
+    row = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "by_whom": login()[:MOST_CHARACTERS],
+        "what": what,
+        "user_name": name,
+        "detail": detail,
+        "noted": False,
+    }
+    connection.execute(_CHANGES.insert().values(**row))
+
+
+def _user(row: sa.Row[Any]) -> User:
+    return User(row.name, Role(row.role), datetime.fromisoformat(row.created), row.subject)
 
 
 def _made(path: Path) -> int:

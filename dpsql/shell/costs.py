@@ -14,11 +14,11 @@ from dpsql.shell.view import printable, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.ledger import BudgetState
+    from dpsql.ledger import BudgetLeft, BudgetState
     from dpsql.result import Receipt, Result
 
 
-def percent_left(state: BudgetState) -> int:
+def percent_left(state: BudgetState | BudgetLeft) -> int:
     """The part of the budget's loss that is left, in whole percent, rounded down."""
     left = max(state.limit.loss - state.spent.loss, 0)
     return 100 * left // state.limit.loss if state.limit.loss else 0
@@ -37,7 +37,7 @@ def remarks(
 def charged(
     receipt: Receipt,
     epsilon: Fraction | None,
-    states: Iterable[BudgetState],
+    states: Iterable[BudgetState | BudgetLeft],
     answered_at: datetime | None = None,
 ) -> str:
     """One line a table: what the answer was charged, what is left; and what was answered again, and `answered_at` when.
@@ -82,7 +82,7 @@ def _by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]
     return found
 
 
-def left(state: BudgetState) -> str:
+def left(state: BudgetState | BudgetLeft) -> str:
     """What is left of a budget.
 
     The percentage is of the loss; the ε is that of the largest single query that still fits. Under

@@ -130,6 +130,8 @@ def prepared(folder: Path) -> tuple[Path, UserStore]:
     store = UserStore.open(folder / "clinic.users", create=True)
     for name, role in (("ana", Role.analyst), ("bob", Role.analyst), ("eve", Role.auditor)):
         store.add(name, role, PASSWORD)
+    for each in store.changes():  # as if an earlier server had noted them
+        store.noted(each)
     return file, store
 
 
@@ -141,6 +143,8 @@ def serving(
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     encrypted: bool = False,
+    processes: int = 1,
+    provider: Any = None,
 ) -> Iterator[Served]:
     """A server until the end."""
     file = folder / "clinic.duckdb"
@@ -152,6 +156,7 @@ def serving(
         ledger=folder / "clinic.ledger",
         limits=limits or Limits(),
         audit=Audit(AuditLog.open(folder / "clinic.audit")),
+        processes=processes,
     )
     key = (service.policy.digest(), service.limits.catalogue_seconds)
     service._catalogue = _TWINS.get(key)
@@ -164,7 +169,7 @@ def serving(
             logged.append((event, facts))
 
         listener = Listener(service, tls=tls, encrypted=encrypted, log=log)
-        door = Door(service, tls=tls, log=log)
+        door = Door(service, tls=tls, log=log, provider=provider)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
             (http_port,) = await door.start("127.0.0.1", 0)

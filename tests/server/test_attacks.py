@@ -389,12 +389,14 @@ def test_tls_is_used_and_cannot_be_left_out(tmp_path: Path, serve: Serve) -> Non
         tls_context(tmp_path / "nothing.pem", None)
 
 
-@pytest.mark.parametrize("moment", [0.2, 1.0])
-def test_sigkill_at_any_moment_keeps_all_charges(tmp_path: Path, moment: float) -> None:
+@pytest.mark.parametrize(("moment", "options"), [(0.2, ()), (1.0, ()), (0.5, ("--processes", "2"))])
+def test_sigkill_at_any_moment_keeps_all_charges(
+    tmp_path: Path, moment: float, options: tuple[str, ...]
+) -> None:
     """Each answer that was seen is in the ledger, whose chain is whole; after a restart it is answered again, free."""
     prepared(tmp_path)[1].close()
     (tmp_path / "clinic.yaml").write_text(json.dumps(POLICY, default=str), encoding="utf-8")
-    first, port, http = started(tmp_path)
+    first, port, http = started(tmp_path, *options)
     seen: dict[int, int] = {}
     with closing(UserStore.open(tmp_path / "clinic.users")) as store:
         token = store.add_token("ana", "", 1).text()
@@ -457,11 +459,11 @@ def address(port: int) -> str:
     return f"host=127.0.0.1 port={port} user=ana dbname=clinic password='{PASSWORD}'"
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], int, int]:
+def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, int]:
     """`dpsql serve` in a process of its own, and its ports."""
     command = [
         sys.executable, "-m", "dpsql.cli", "serve", "clinic.yaml", "--database", "clinic.duckdb", "--users", "clinic.users",
-        "--host", "127.0.0.1", "--port", "0", "--http-port", "0",
+        "--host", "127.0.0.1", "--port", "0", "--http-port", "0", *options,
     ]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 
 from dpsql.cli import main
 from dpsql.errors import Error
-from dpsql.ledger.audit_log import require_ledger, verified
+from dpsql.ledger.audit_log import events, require_ledger, verified
 from dpsql.ledger.reader import LedgerReader
 from dpsql.server.audit import Audit, Caller
+from dpsql.server.changes import UserChanges
 from dpsql.server.service import reload
+from dpsql.server.users import Role
 
-from .conftest import PASSWORD, POLICY, Serve, Served
+from .conftest import PASSWORD, POLICY, Serve, Served, prepared
 
 COUNT = "SELECT COUNT(*) AS n FROM visits WHERE days >= 0"
 HTTP = {"sql": COUNT, "epsilon": 1}
@@ -249,3 +252,35 @@ def test_what_fails_after_a_charge_is_noted_as_charged() -> None:
         ("failed", True),
         ("failed", None),
     ]
+
+
+def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
+    """Before the start, meanwhile and at the end, each once; no password, token or subject is in it."""
+    _, store = prepared(tmp_path)
+    password, subject = "a password of dan", "the subject of dan"
+    store.add("dan", Role.analyst, password)
+    with serve(tmp_path) as served:
+        changes = UserChanges(served.service, lambda *_, **__: None, every=0.01)
+        asyncio.run_coroutine_threadsafe(changes.start(), served.loop).result(10)
+        secret = store.add_token("dan", "of dan", 3)
+        store.set_subject("dan", subject)
+        store.revoke(secret.id)
+        deadline = time.monotonic() + 20
+        while store.changes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        asyncio.run_coroutine_threadsafe(changes.stop(), served.loop).result(10)
+        store.change("dan", password + "2")
+        store.set_subject("dan", None)
+        store.remove("dan")
+        store.close()
+    found = [event for event in events(tmp_path / "clinic.audit") if event.facts.get("user") == "dan"]
+    told = [
+        "user added", "token made", "subject set", "token revoked",
+        "password changed", "subject removed", "user removed",
+    ]  # fmt: skip
+    assert [event.name for event in found] == told
+    assert [event.facts.get("detail") for event in found[:4]] == ["analyst", secret.id, None, secret.id]
+    assert all(event.facts["by"] for event in found)
+    verified(tmp_path / "clinic.audit")
+    text = (tmp_path / "clinic.audit").read_text()
+    assert not any(word in text for word in (password, subject, secret.text()))

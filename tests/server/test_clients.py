@@ -18,7 +18,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from dpsql.connection import Connection
+from dpsql.engine.pipeline import Engine
+from dpsql.request.query import Query
+from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
+from dpsql.server.protocol.values import FLOAT8
+from dpsql.server.session import Session
 
 from .conftest import PASSWORD, POLICY, Serve, Served
 
@@ -277,21 +281,19 @@ def test_the_price_is_the_epsilon_that_was_asked_for(
         assert said in answer.json["cost"][0]
 
 
-def test_a_question_with_parameters_is_planned_once_to_describe_and_once_to_answer(
-    shared: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A portal that was described with its values is not described again; one of samples of the types is."""
-    explained = list[str]()
-    explain = Connection.explain
+def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A portal that was described with its values is answered as it was planned; one of samples of the types is planned anew."""
+    planned = list[str]()
+    plan = Engine.planned
 
-    def counted(self: Connection, text: str, *arguments: Any, **options: Any) -> Any:
-        explained.append(text)
-        return explain(self, text, *arguments, **options)
+    def counted(self: Engine, asked: Query, *arguments: Any) -> Any:
+        planned.append(asked.sql)
+        return plan(self, asked, *arguments)
 
-    monkeypatch.setattr(Connection, "explain", counted)
+    monkeypatch.setattr(Engine, "planned", counted)
     with connected(shared) as connection:
         connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
-        assert len(explained) == 1
+        assert len(planned) == 1
 
     async def prepared() -> None:
         session = await asyncpg.connect(
@@ -300,11 +302,33 @@ def test_a_question_with_parameters_is_planned_once_to_describe_and_once_to_answ
         )  # fmt: skip
         try:
             statement = await session.prepare("SELECT COUNT(*) AS n FROM visits WHERE days > $1")
-            del explained[:]
+            del planned[:]
             await statement.fetch(2)
             await statement.fetch(3)
-            assert len(explained) == 2
+            assert len(planned) == 2
         finally:
             await session.close()
 
     asyncio.run(prepared())
+
+
+def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
+    """What was described for one value is not the answer for another, be it equal to it in Python: of another type or sign."""
+    user = shared.service.users.find("ana")
+    assert user is not None
+    text = "SELECT COUNT(*) AS n FROM visits WHERE cost > $1"
+
+    async def told(described: Any, asked: Any) -> Any:
+        session = Session(shared.service, user[0])
+        session.settings.set("dpsql.epsilon", "0.01")
+        found = await session.describe(DescribeStatement(text, (FLOAT8,), (described,)))
+        assert isinstance(found, Description)
+        answer = await session.run(RunStatement(text, (asked,), found.columns))
+        assert isinstance(answer, Answer)
+        return session._last and session._last.receipt.plan
+
+    def of(described: Any, asked: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(told(described, asked), shared.loop).result(30)
+
+    assert of(1.5, 700.5) == of(700.5, 700.5) != of(1.5, 1.5)
+    assert of(0.0, -0.0) == of(-0.0, -0.0)

@@ -163,6 +163,8 @@ def test_what_oversees_is_for_who_does(shared: Served) -> None:
         assert eve.rpartition("_")[2].encode() not in told.body
         assert b"SCRAM" not in told.body
     assert shared.ask("/v1/policy", token=eve).json["digest"] == shared.service.policy.digest()
+    (weak, *_) = shared.ask("/v1/policy", token=eve).json["advice"]
+    assert weak.startswith("visits: ε 30 is weak")
     users = shared.ask("/v1/users", token=eve).json["users"]
     assert [(each["name"], each["role"]) for each in users] == [
         ("ana", "analyst"), ("bob", "analyst"), ("eve", "auditor"),

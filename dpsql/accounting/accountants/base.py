@@ -22,6 +22,7 @@ _SEARCH_STEPS = 30
 _MOST_STEP = Decimal(40)
 _LEAST_SLOPE = Decimal("0.5")
 _NEAR = Decimal("1e-31")
+_APART = 20  # bits: how near two numbers of units are whose secant is taken first
 
 
 class Accountant(Protocol):
@@ -146,7 +147,20 @@ def _about(loss: Callable[[int], int], left: int) -> int:
         if abs(step) < _NEAR or off == before:
             break
         slope = max((off - before) / step, _LEAST_SLOPE)
-    return _units(at)
+    return _nearer(loss, left, _units(at))
+
+
+def _nearer(loss: Callable[[int], int], left: int, near: int) -> int:
+    """A number of units nearer to that loss than `near`: secants in whole numbers, as the logarithms are too coarse for it."""
+    other = near - (near >> _APART)
+    off, before = left - loss(near), left - loss(other)
+    for _ in range(_SEARCH_STEPS):
+        step = off * (near - other) // (before - off) if before != off else 0
+        if abs(step) <= 1:
+            break
+        near, other, before = max(near + step, 1), near, off
+        off = left - loss(near)
+    return near
 
 
 def _units(log_epsilon: Decimal) -> int:

@@ -62,6 +62,22 @@ Memory is bounded by a share of the machine's, and nothing is written to disk bu
 statement that needs more fails. The settings left open are those that `lock_down` closes.
 """
 
+_PARTS = [1]
+
+
+def use_part(processes: int) -> None:
+    """Lets the engines of this process, from the next one on, use its part of the machine, as one of so many processes."""
+    _PARTS[0] = processes
+
+
+def _locked() -> Config:
+    """`LOCKED`, for this process's part of the machine."""
+    if _PARTS[0] == 1:
+        return LOCKED
+    threads = max(1, (os.cpu_count() or 1) // _PARTS[0])
+    return {**LOCKED, "memory_limit": f"{80 / _PARTS[0]:.2f}%", "threads": threads}
+
+
 _CLOSING = ("enable_external_access", "lock_configuration")
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
 _IS_CLOSED = "SELECT current_setting('lock_configuration') AND NOT current_setting('enable_external_access')"
@@ -532,16 +548,16 @@ def _connect(
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
     files = _files(database)
-    config = LOCKED
-    if spill is not None or files:
+    config, closed = _locked(), spill is None and not files
+    if not closed:
         # The engine takes settings in an order of its own, and none for files once these are closed: see `lock_down`.
-        config = {name: value for name, value in LOCKED.items() if name not in _CLOSING}
+        config = {name: value for name, value in config.items() if name not in _CLOSING}
         config |= {} if spill is None else spill.config
     try:
         connection = _own(database, config)
         for name, table in files.items():
             make(connection, name, table, types.get(fold(name), {}))
-        lock_down(connection, paths(files), spills=spill is not None, closed=config is LOCKED)
+        lock_down(connection, paths(files), spills=spill is not None, closed=closed)
     except BaseException:
         if spill is not None:
             spill.leave()

@@ -11,11 +11,12 @@ import base64
 import binascii
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from dpsql.errors import Error, OperationalError
+from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.server.http.statuses import unauthenticated
 from dpsql.server.http.web_sessions import PREFIX, WebSessions
+from dpsql.server.logins import PasswordChecks
 from dpsql.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.service import Service
@@ -23,6 +24,9 @@ from dpsql.server.sockets import Log, network
 from dpsql.server.tokens import Secret
 from dpsql.server.users import MOST_CHARACTERS as MOST_NAME
 from dpsql.server.users import User
+
+if TYPE_CHECKING:
+    from dpsql.server.http.oidc import Provider
 
 _T = TypeVar("_T")
 _WAITING = 16
@@ -32,12 +36,14 @@ _WAITING = 16
 class Access:
     """Finds the user of a request. Failures are slowed and logged as at the other door, by the name or token's id."""
 
-    def __init__(self, service: Service, log: Log) -> None:
-        self._service, self._log = service, log
+    def __init__(self, service: Service, log: Log, provider: Provider | None = None) -> None:
+        self._service, self._log, self.provider = service, log, provider
         self._secret = service.users.secret()
         # Look-ups wait for nobody's query, and those of tokens for no password.
         self._tokens = ThreadPoolExecutor(1, "dpsql token")
         self._passwords = ThreadPoolExecutor(1, "dpsql password")
+        self._issuer = ThreadPoolExecutor(4, "dpsql issuer")
+        self._begins = PasswordChecks()
         self._waiting = 0
         self.sessions = WebSessions()
         self.failures = 0
@@ -48,7 +54,9 @@ class Access:
         match scheme.lower():
             case "bearer":
                 secret = given.strip()
-                of = self._of_session if secret.startswith(PREFIX) else self._of_token
+                if secret.startswith(PREFIX):
+                    return await self._of_session(secret, peer)
+                of = self._of_access_token if secret.count(".") == 2 else self._of_token
                 return await of(secret, peer)
             case "basic":
                 return (await self._of_password(given.strip(), peer))[0]
@@ -61,12 +69,55 @@ class Access:
         if scheme.lower() != "basic":
             await self._refused("", peer)
         user, verifier = await self._of_password(given.strip(), peer)
+        return user, await self._begun(user, verifier, "password", peer)
+
+    async def _begun(self, user: User, verifier: Verifier, method: str, peer: str) -> str:
         facts = {"user": user.name, "role": user.role.value, "door": "http", "peer": peer}
         await self._in(
-            self._tokens, lambda: self._service.audit.note("login", method="password", **facts) and None
+            self._tokens, lambda: self._service.audit.note("login", method=method, **facts) and None
         )
         self._log("login", **facts)
-        return user, self.sessions.begin(user.name, verifier)
+        return self.sessions.begin(user.name, (verifier, user.subject))
+
+    async def address(self, binder: str, peer: str) -> str:
+        """Where a browser logs in at the issuer, which comes back with a code for `begin_by_code`.
+
+        Raises OperationalError, `busy` where too many begin.
+        """
+        provider = self._require_provider()
+        if not self._begins.take(network(peer)):
+            raise OperationalError("too many logins were begun of late", code="busy", hint="try again later")
+        return await self._in(self._issuer, lambda: provider.begin(binder))
+
+    async def begin_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
+        """A session for who logged in at the issuer. Raises OperationalError (`unauthenticated`)."""
+        provider = self._require_provider()
+        subject = await self._in(self._issuer, lambda: provider.subject(state, code, secret))
+        found = None if subject is None else await self._of_subject(subject)
+        if found is None:
+            await self._refused("issuer", peer)
+        self._service.failed_logins.forgive("issuer")
+        return found[0], await self._begun(*found, "oidc", peer)
+
+    async def _of_access_token(self, text: str, peer: str) -> User:
+        provider = self.provider
+        subject = None
+        if provider is not None:
+            issuer = provider
+            subject = await self._in(self._issuer, lambda: issuer.subject_of(text))
+        found = None if subject is None else await self._of_subject(subject)
+        if found is None:
+            await self._refused("issuer", peer)
+        self._service.failed_logins.forgive("issuer")
+        return found[0]
+
+    async def _of_subject(self, subject: str) -> tuple[User, Verifier] | None:
+        return await self._in(self._tokens, lambda: self._service.users.of_subject(subject))
+
+    def _require_provider(self) -> Provider:
+        if self.provider is None:
+            raise ProgrammingError("this server has no issuer of logins", code="not_found")
+        return self.provider
 
     def end(self, authorization: list[str]) -> None:
         """Ends the session of the Authorization header, if it is one."""
@@ -76,9 +127,11 @@ class Access:
         begun = self.sessions.find(secret)
         if begun is None:
             await self._refused("session", peer)
-        name, verifier = begun
+        name, proof = begun
         found = await self._in(self._tokens, lambda: self._service.find(name))
-        if found is None or found[1] != verifier:  # removed, or the password was changed
+        if (
+            found is None or (found[1], found[0].subject) != proof
+        ):  # removed, or what proves the user was changed
             self.sessions.end(secret)
             await self._refused("session", peer)
         self._service.failed_logins.forgive("session")
@@ -148,3 +201,4 @@ class Access:
         """Waits for look-ups that are under way."""
         self._tokens.shutdown(wait=True)
         self._passwords.shutdown(wait=True)
+        self._issuer.shutdown(wait=True)

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,11 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dpsql.engine.advice import advice
 from dpsql.engine.description import Description
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.request.loss import amount
 from dpsql.request.query import QueryOptions
+from dpsql.server.asking import Asker
 from dpsql.server.audit import Caller, Outcome
 from dpsql.server.http import openapi, page
 from dpsql.server.http.access import Access
@@ -32,7 +35,9 @@ from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
 from dpsql.server.http.requests import (
     QueryRequest,
     body_of,
+    code_request,
     confidence_of,
+    login_request,
     price_request,
     query_request,
 )
@@ -41,7 +46,7 @@ from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Service, reload
 from dpsql.server.sockets import Log
-from dpsql.server.users import User
+from dpsql.server.users import Role, User
 from dpsql.shell.completion import KEYWORDS, functions
 from dpsql.shell.costs import charged
 from dpsql.sql.read.parse import stated
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from dpsql.connection import Connection
     from dpsql.ledger.protocol import Entry
     from dpsql.result import Result
+    from dpsql.server.http.oidc import Provider
 
 _T = TypeVar("_T")
 JSON = "application/json"
@@ -71,9 +77,16 @@ Handler = Callable[["Api", Request, User], Awaitable[Response]]
 class Api:
     """The application over a service. `app` is what speaks HTTP's requests and responses, without sockets."""
 
-    def __init__(self, service: Service, log: Log, *, connections: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        service: Service,
+        log: Log,
+        *,
+        connections: Callable[[], int] = lambda: 0,
+        provider: Provider | None = None,
+    ) -> None:
         self.service, self._log, self._connections = service, log, connections
-        self.access, self.answers, self.metrics = Access(service, log), Answers(), Metrics()
+        self.access, self.answers, self.metrics = Access(service, log, provider), Answers(), Metrics()
         self.stopping = False
         self._running = set[Running]()
         routes = [
@@ -88,6 +101,9 @@ class Api:
             _Route("/v1/catalogue", "GET", Api._catalogue),
             _Route("/v1/words", "GET", Api._words),
             _Route("/v1/session", "POST", Api._begin),
+            _Route("/v1/login", "GET", Api._logins, anonymous=True),
+            _Route("/v1/login", "POST", Api._begin_elsewhere, anonymous=True),
+            _Route("/v1/login/code", "POST", Api._begin_by_code, anonymous=True),
             _Route("/v1/session", "GET", Api._session),
             _Route("/v1/session", "DELETE", Api._end),
             _Route("/v1/entries", "GET", Api._entries),
@@ -128,12 +144,15 @@ class Api:
         try:
             self._require_serving()
             proof = request.headers.getlist("authorization")
-            if route.handler is Api._begin:
-                user, request.state.session = await self.access.begin(proof, peer)
+            if route.anonymous:
+                response = await route.handler(self, request, _NOBODY)
             else:
-                user = await self.access.user(proof, peer)
-            facts["user"] = user.name
-            response = await route.handler(self, request, user)
+                if route.handler is Api._begin:
+                    user, request.state.session = await self.access.begin(proof, peer)
+                else:
+                    user = await self.access.user(proof, peer)
+                facts["user"] = user.name
+                response = await route.handler(self, request, user)
         except Error as error:
             response = self._failed(error, getattr(request.state, "sql", None))
             facts["code"] = error.code
@@ -207,15 +226,15 @@ class Api:
         _require_asking(user)
         running, peer = Running(self.service, user), _peer(request)
 
-        def ask(connection: Connection) -> bytes:
+        def ask(asker: Asker) -> bytes:
             terms = self._terms(asked)
             with self._audited(user, peer, "query") as outcome:
-                result = connection.query(asked.sql, asked.parameters, **terms)
+                result = asker.query(asked.sql, asked.parameters, **terms)
                 outcome.answered(result)
             loss = self.service.loss(asked.sql, terms.get("dialect") or "duckdb", terms.get("epsilon"))
-            return self._document(user, asked, loss, (connection, result, form))
+            return self._document(user, asked, loss, (asker, result, form))
 
-        body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
+        body = await self._run(request, running, lambda: running.asking(ask), asked.seconds)
         return Response(body, headers=_HEADERS, media_type=form)
 
     async def _combine(self, request: Request, user: User) -> Response:
@@ -259,14 +278,14 @@ class Api:
         return {**asked.options, "epsilon": default}
 
     def _document(
-        self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Connection, Result, str]
+        self, user: User, asked: QueryRequest, loss: Any, answered: tuple[Asker, Result, str]
     ) -> bytes:
-        connection, result, form = answered
+        asker, result, form = answered
         try:
             beside = {
                 "answer": self.answers.keep(user.name, result),
                 "cost": charged(
-                    result.receipt, None if loss is None else amount(loss), connection.budget().values()
+                    result.receipt, None if loss is None else amount(loss), asker.left(result.receipt)
                 ).splitlines(),
             }
             if form == ARROW:
@@ -322,6 +341,20 @@ class Api:
 
     async def _begin(self, request: Request, user: User) -> Response:
         return _json({"session": request.state.session, "seconds": LONGEST, **self._who(user)})
+
+    async def _logins(self, _: Request, __: User) -> Response:
+        """By what one may log in, beside passwords and tokens."""
+        provider = self.access.provider
+        return _json({"issuer": None if provider is None else provider.name})
+
+    async def _begin_elsewhere(self, request: Request, _: User) -> Response:
+        binder = login_request(await self._body(request))
+        return _json({"address": await self.access.address(binder, _peer(request))})
+
+    async def _begin_by_code(self, request: Request, _: User) -> Response:
+        state, code, secret = code_request(await self._body(request))
+        user, session = await self.access.begin_by_code(state, code, secret, _peer(request))
+        return _json({"session": session, "seconds": LONGEST, **self._who(user)})
 
     async def _session(self, _: Request, user: User) -> Response:
         return _json(self._who(user))
@@ -385,6 +418,7 @@ class Api:
         return _json(
             {
                 "digest": policy.digest(),
+                "advice": list(advice(policy)),
                 "policy": policy.model_dump(mode="json", exclude_defaults=True),
             }
         )
@@ -486,8 +520,12 @@ class Api:
 class _Route:
     """A path with its method and who answers it."""
 
-    def __init__(self, path: str, method: str, handler: Handler) -> None:
-        self.path, self.method, self.handler = path, method, handler
+    def __init__(self, path: str, method: str, handler: Handler, *, anonymous: bool = False) -> None:
+        self.path, self.method, self.handler, self.anonymous = path, method, handler, anonymous
+
+
+_NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
+"""Whom a login has before it succeeds."""
 
 
 async def _gone(request: Request) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,6 +21,9 @@ from dpsql.server.service import Service
 from dpsql.server.sockets import Log, log, network, no_port, require_private
 from dpsql.wire import failures
 
+if TYPE_CHECKING:
+    from dpsql.server.http.oidc import Provider
+
 PORT = 8439
 _MOST_HEADER = 16_384
 _IDLE_SECONDS = 30
@@ -30,9 +33,16 @@ _REFUSED = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Le
 class Door:
     """The HTTP API on a port, from `start` to `stop`."""
 
-    def __init__(self, service: Service, *, tls: ssl.SSLContext | None = None, log: Log = log) -> None:
+    def __init__(
+        self,
+        service: Service,
+        *,
+        tls: ssl.SSLContext | None = None,
+        log: Log = log,
+        provider: Provider | None = None,
+    ) -> None:
         self.service, self.tls, self.log = service, tls, log
-        self.api = Api(service, log, connections=lambda: len(self.clients))
+        self.api = Api(service, log, connections=lambda: len(self.clients), provider=provider)
         for name in ("uvicorn.error", "uvicorn.access"):
             # Whatever fails is logged by the API, without the words of exceptions.
             logger = logging.getLogger(name)

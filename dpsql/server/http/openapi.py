@@ -89,6 +89,15 @@ _ERROR = {
 }
 
 
+def _texts(*names: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": list(names),
+        "additionalProperties": False,
+        "properties": {name: {"type": "string"} for name in names},
+    }
+
+
 def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
@@ -160,6 +169,27 @@ DOCUMENT: dict[str, Any] = {
         ),
         "/v1/catalogue": _get("Tables, columns, bounds and public values, from the policy."),
         "/v1/words": _get("Keywords and functions, for editors."),
+        "/v1/login": {
+            "get": {
+                "summary": "Where one may log in beside passwords and tokens: the issuer of OpenID Connect, or null.",
+                "security": [],
+                "responses": _responses({"type": "object"}),
+            },
+            "post": {
+                "summary": "The address to log in at, for who keeps the secret of which `binder` is the SHA-256 digest, in base64url.",
+                "security": [],
+                "requestBody": _body(_texts("binder")),
+                "responses": _responses({"type": "object"}),
+            },
+        },
+        "/v1/login/code": {
+            "post": {
+                "summary": "A session for the state and code that the issuer has sent a browser back with, and the secret.",
+                "security": [],
+                "requestBody": _body(_texts("state", "code", "secret")),
+                "responses": _responses({"type": "object"}),
+            }
+        },
         "/v1/session": {
             **_get("Who asks."),
             "post": {

@@ -184,6 +184,29 @@ def price_request(data: Any) -> PriceRequest:
     return PriceRequest(tuple(queries), _amount(fields, "epsilon"), _of(fields, "dialect", str))
 
 
+_DIGEST = re.compile(r"[A-Za-z0-9_-]{43}")
+_MOST_CODE = 4_096
+
+
+def login_request(data: Any) -> str:
+    """The digest of a tab's secret, for which a login is begun. Raises ProgrammingError."""
+    binder = _fields(data, ("binder",)).get("binder")
+    if not isinstance(binder, str) or not _DIGEST.fullmatch(binder):
+        raise wrong_body("has no `binder`, a SHA-256 digest in base64url")
+    return binder
+
+
+def code_request(data: Any) -> tuple[str, str, str]:
+    """What an issuer has sent a browser back with, and the tab's secret: `state`, `code`, `secret`. Raises ProgrammingError."""
+    names = ("state", "code", "secret")
+    fields = _fields(data, names)
+    state, code, secret = (fields.get(name) for name in names)
+    for each in (state, code, secret):
+        if not isinstance(each, str) or not 0 < len(each) <= _MOST_CODE:
+            raise wrong_body("has no texts `state`, `code` and `secret`")
+    return str(state), str(code), str(secret)
+
+
 def _fields(data: Any, known: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise wrong_body("is no object", '{"sql": "SELECT …"}')

@@ -22,6 +22,7 @@ _BY_CODE = {
     "reload": 503,
     "data_version": 409,
     "busy": 503,
+    "provider": 503,
     "audit": 503,
 }
 _BY_CLASS: tuple[tuple[type[Error], int], ...] = (

@@ -1,8 +1,8 @@
 """Sessions of the web page: what a password is exchanged for, so that a browser need not keep it.
 
-Claim: a session ends with its user, with the user's password, eight hours after it began, half an hour after its last
+Claim: a session ends with its user, with the user's password, with the subject that it was begun by, eight hours after it began, half an hour after its last
 request, when its user ends it, and with the server. Who reads the server's memory learns no session's secret.
-Why: each request is held against the verifier that the password was proved by; the secret is 256 random bits, of which the
+Why: each request is held against the verifier and the subject that the user had when it began; the secret is 256 random bits, of which the
 server has the SHA-256 digest alone. It travels in the Authorization header, never as a cookie, so that a browser sends it
 for no page of another site (CSRF).
 Source: NIST SP 800-63B, section 7.1 (session secrets) and 4.2.3 (reauthentication); RFC 6750.
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from dpsql.server.protocol.scram import Verifier
 
+Proof = tuple[Verifier, str | None]
+"""What a user logs in by: the verifier of the password, and the subject of OpenID Connect, if there is one."""
 PREFIX = "dpsql-session_"
 LONGEST = 8 * 3_600.0
 """Seconds after which a session ends."""
@@ -31,7 +33,7 @@ MOST_OF_ONE = 16
 @dataclass(slots=True)
 class _Session:
     user: str
-    verifier: Verifier
+    proof: Proof
     begun: float
     used: float
 
@@ -43,24 +45,24 @@ class WebSessions:
         self._clock = clock
         self._open = OrderedDict[bytes, _Session]()
 
-    def begin(self, user: str, verifier: Verifier) -> str:
-        """The secret of a new session of a user, whose password was proved by this verifier."""
+    def begin(self, user: str, proof: Proof) -> str:
+        """The secret of a new session of a user, who logs in by this now."""
         now = self._clock()
         self._open = OrderedDict((key, each) for key, each in self._open.items() if not _is_over(each, now))
         own = [key for key, each in self._open.items() if each.user == user]
         for key in own[: max(0, len(own) + 1 - MOST_OF_ONE)]:
             del self._open[key]
         secret = PREFIX + secrets.token_hex(32)
-        self._open[_digest(secret)] = _Session(user, verifier, now, now)
+        self._open[_digest(secret)] = _Session(user, proof, now, now)
         return secret
 
-    def find(self, secret: str) -> tuple[str, Verifier] | None:
-        """The user of a session with the verifier that it began by; None for what is none, or has ended."""
+    def find(self, secret: str) -> tuple[str, Proof] | None:
+        """The user of a session with the proof that it began by; None for what is none, or has ended."""
         found, now = self._open.get(_digest(secret)), self._clock()
         if found is None or _is_over(found, now):
             return None
         found.used = now
-        return found.user, found.verifier
+        return found.user, found.proof
 
     def end(self, secret: str) -> None:
         """Ends a session, if there is such a one."""

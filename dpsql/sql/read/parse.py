@@ -554,7 +554,11 @@ def _syntax(source: Source, error: ParseError) -> NoReturn:
     if isinstance(line, int) and isinstance(column, int):
         position = Position(line, max(1, column - len(highlight) + 1))
     message = "the query cannot be parsed"
-    if "<Token" not in description:
+    if description.startswith("Required keyword"):
+        message += f": something is missing near {highlight!r}"  # the parser names its own classes
+    elif description.startswith("Invalid expression") and highlight:
+        message += f": {highlight!r} is not expected here"
+    elif "<" not in description:
         message += f": {description[:1].lower()}{description[1:]}"
     elif before or highlight:
         message += f" after {highlight!r}"

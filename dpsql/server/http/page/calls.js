@@ -32,7 +32,8 @@ function parsed(text) {
 }
 
 async function called(path, method, body, authorization, signal) {
-  const headers = { Authorization: authorization, Accept: "application/json" };
+  const headers = { Accept: "application/json" };
+  if (authorization !== undefined) headers.Authorization = authorization;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
@@ -72,6 +73,37 @@ function keep(found) {
 export async function logIn(name, password) {
   const bytes = new TextEncoder().encode(`${name}:${password}`);
   const found = await called("/v1/session", "POST", undefined, `Basic ${btoa(String.fromCharCode(...bytes))}`);
+  keep(found.session);
+  return found;
+}
+
+// Logins at an issuer (OpenID Connect). What comes back is of use to the tab that has this secret alone.
+
+const BINDER = "dpsql-login";
+const base64url = (bytes) => btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+export const issuer = async () => (await called("/v1/login", "GET")).issuer;
+
+export async function logInElsewhere() {
+  const own = base64url(crypto.getRandomValues(new Uint8Array(32)));
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(own)));
+  const { address } = await called("/v1/login", "POST", { binder: base64url(digest) });
+  sessionStorage.setItem(BINDER, own);
+  location.assign(address);
+}
+
+// What an issuer has sent the browser back with; it does not stay in the address.
+export function cameBack() {
+  const found = new URLSearchParams(location.search);
+  if (!found.has("state")) return null;
+  history.replaceState(null, "", location.pathname);
+  const secret = sessionStorage.getItem(BINDER) ?? "none";
+  sessionStorage.removeItem(BINDER);
+  return { state: found.get("state"), code: found.get("code") ?? "none", secret };
+}
+
+export async function logInByCode(body) {
+  const found = await called("/v1/login/code", "POST", body);
   keep(found.session);
   return found;
 }

@@ -1,6 +1,6 @@
 // The page: who has logged in, and which view is shown.
 
-import { forget, get, hasSecret, logIn, logInByToken, logOut, onEnd } from "./calls.js";
+import { cameBack, forget, get, hasSecret, issuer, logIn, logInByCode, logInByToken, logInElsewhere, logOut, onEnd } from "./calls.js";
 import { element, refusal } from "./elements.js";
 import { ask, budget, everyone, forgetWritten, history, tables } from "./views.js";
 
@@ -66,6 +66,15 @@ document.forms[0].addEventListener("submit", (event) => {
   event.preventDefault(); // what is written goes into a header, and the page may send no form
   logInNow();
 });
+at("elsewhere").addEventListener("click", async () => {
+  at("elsewhere").disabled = true;
+  try {
+    await logInElsewhere();
+  } catch (error) {
+    at("refused").textContent = error.message;
+    at("elsewhere").disabled = false;
+  }
+});
 at("leave").addEventListener("click", async () => {
   await logOut();
   leave();
@@ -73,7 +82,17 @@ at("leave").addEventListener("click", async () => {
 onEnd(() => leave("The session has ended."));
 addEventListener("hashchange", show);
 
-if (hasSecret()) {
+issuer().then((name) => {
+  if (name === null) return;
+  at("elsewhere").textContent = `Log in with ${name}`;
+  at("elsewhere").hidden = false;
+}, () => {});
+
+const back = cameBack();
+if (back !== null) {
+  logInByCode(back).then(enter, (error) =>
+    leave(error.code === "unauthenticated" ? "The login elsewhere was not taken: begin it again." : error.message));
+} else if (hasSecret()) {
   get("/v1/session").then(enter, (error) => {
     if (error.code !== "unauthenticated") {
       forget();

@@ -182,6 +182,8 @@ export async function everyone() {
     table("Tokens", ["Token", "User", "Name", "Until"], tokens.map((each) => [each.id, each.user, each.name, time(each.expires)])),
     element("h2", {}, "Policy"),
     element("p", {}, `data_version ${policy.policy.data_version ?? "not stated"}; digest ${policy.digest}`),
+    policy.advice.length ? element("p", {}, "Look again at:") : null,
+    policy.advice.length ? element("ul", {}, ...policy.advice.map((each) => element("li", {}, each))) : null,
     element("pre", { class: "plan", tabindex: "0" }, JSON.stringify(policy.policy, null, 2)),
     element("p", { class: "hint" }, "Budgets, users and locks are changed by the owner's commands: dpsql ledger, dpsql users."),
   ];

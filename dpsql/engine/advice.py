@@ -1,4 +1,4 @@
-"""What `dpsql check` tells the owner of a policy that is valid and may not be meant: weak, unreachable, or of no effect."""
+"""What owners are told of a policy that is valid and may not be meant: weak, unreachable, or of no effect."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
+
+from dpsql.accounting.spend import NOTHING
+from dpsql.engine.budgets import budget, budgets
+from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.request.loss import rounded
 
 if TYPE_CHECKING:
     from dpsql.ledger import Budget
@@ -22,8 +27,6 @@ _IDENTIFIERS: Final = re.compile(
 
 def advice(policy: Policy) -> Iterator[str]:
     """A sentence for each setting that an owner should look at again. It follows from the policy alone."""
-    from dpsql.engine.budgets import budget
-
     reach = {name: _reach(budget(policy, name)) for name in policy.private_tables()}
     for name in reach:
         yield from _of_budget(name, budget(policy, name))
@@ -70,9 +73,6 @@ def _never_reached(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
 
 def _of_analysts(policy: Policy) -> Iterator[str]:
     """Budgets of analysts that are not below the table's own."""
-    from dpsql.engine.budgets import budgets
-    from dpsql.ledger.protocol import Account, AccountKey
-
     named = [*policy.analysts, *([] if policy.per_analyst is None else ["#"])]
     found = {key: own for key, own in budgets(policy, named).items() if isinstance(key, AccountKey)}
     for key, own in found.items():
@@ -84,14 +84,9 @@ def _of_analysts(policy: Policy) -> Iterator[str]:
 
 def _reach(own: Budget) -> Fraction:
     """The ε of the largest single query that a budget admits."""
-    from dpsql.accounting.spend import NOTHING
-    from dpsql.ledger.protocol import Account
-
     account = Account.of(own)
     return account.accountant.remaining_epsilon(NOTHING, account.limit)
 
 
 def _down(value: Fraction) -> str:
-    from dpsql.request.loss import rounded
-
     return rounded(value)

@@ -1,0 +1,42 @@
+"""What the doors need of whatever answers questions: a connection of this process, or one in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+from dpsql.request.parameters import Parameters
+from dpsql.request.query import QueryOptions
+
+if TYPE_CHECKING:
+    from dpsql.ledger import BudgetLeft
+    from dpsql.result import Receipt, Result
+
+
+class Planned(Protocol):
+    """A query that is planned, and not charged yet."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The names of the answer's columns, with their engine types."""
+        ...
+
+
+class Asker(Protocol):
+    """What answers one analyst's questions, one at a time."""
+
+    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Planned:
+        """As `Connection.plan`."""
+        ...
+
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """As `Connection.query`."""
+        ...
+
+    def answer(self, planned: Any) -> Result:
+        """As `Connection.answer`, of what `plan` has planned, at another of the same analyst's too."""
+        ...
+
+    def left(self, receipt: Receipt) -> Sequence[BudgetLeft]:
+        """As `Connection.left`, of an answer that was given last."""
+        ...

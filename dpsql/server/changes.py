@@ -1,0 +1,50 @@
+"""What is done to users while a server runs, as events of its audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import sqlalchemy as sa
+
+from dpsql.errors import Error
+from dpsql.server.service import Service
+from dpsql.server.sockets import Log
+
+EVERY = 5.0
+"""Seconds after which the store is looked at again."""
+
+
+class UserChanges:
+    """Notes the changes of users from `start` to `stop`, as a door of its own that nobody goes through."""
+
+    def __init__(self, service: Service, log: Log, every: float = EVERY) -> None:
+        self._service, self._log, self._every = service, log, every
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> list[int]:
+        """Begins; there are no ports."""
+        self._task = asyncio.ensure_future(self._run())
+        return []
+
+    async def stop(self) -> None:
+        """Ends; what is left is noted as the service closes."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._every)
+            await loop.run_in_executor(None, self._note)
+
+    def _note(self) -> None:
+        """Whatever fails is tried again, and goes to the log of the process."""
+        try:
+            self._service.note_changes_of_users()
+        except Error as error:
+            self._log("audit failed", code=error.code, message=error.message)
+        except sa.exc.SQLAlchemyError as error:
+            self._log("audit failed", error=type(error).__name__)

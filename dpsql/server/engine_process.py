@@ -1,0 +1,285 @@
+"""A process that answers questions for a server: engine connections of its own, over the same ledger.
+
+It gets calls through a pipe, answers each in a thread, and ends when the pipe does. It has no doors, users or audit log: who
+may ask, when, and what is noted of it stays with the server's process, which gives it nothing but questions. Its answers are
+released ones, as a `Result` holds them: exact values stay here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import Error, OperationalError
+from dpsql.request.parameters import Parameters
+from dpsql.wire import failures
+from dpsql.wire.answers import Matrix
+from dpsql.workers import be_at_work
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.engine.prepare import PreparedQuery
+    from dpsql.ledger import BudgetLeft
+    from dpsql.policy import Policy
+    from dpsql.result import Receipt, Result
+
+CONFIDENCE = 0.95
+"""The confidence of the intervals that go with every answer."""
+_MOST_PLANS = 64
+"""Plans that are kept for a statement that was described, and not asked yet; the oldest is planned again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is started with; `processes` are how many there are beside each other."""
+
+    database: str
+    policy: Policy
+    analysts: tuple[str, ...]
+    ledger: str
+    ledger_key: bytes | str | Path | None
+    anchor: str | Path | None
+    processes: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A question: a `method` of `Answers` for an analyst. `dropped` are the results that nobody holds any more."""
+
+    number: int
+    method: str
+    analyst: str
+    arguments: tuple[Any, ...]
+    dropped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Stops what runs for a call."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a call: `value`, or the error that `dpsql.wire.failures` wrote."""
+
+    number: int
+    value: Any = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer without what works out intervals at other confidences, which stays here under `number`."""
+
+    number: int
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    scales: tuple[tuple[float | None, ...], ...]
+    receipt: Receipt
+    bounded: tuple[bool, ...]
+    counts: tuple[bool, ...]
+    branches: tuple[int, ...]
+    intervals: Matrix
+    notices: tuple[str, ...]
+    left: tuple[BudgetLeft, ...]
+
+
+@dataclass(slots=True)
+class Answers:
+    """What can be called: plans and results are kept here by numbers, for their analyst alone."""
+
+    results: dict[int, tuple[str, Result]] = field(default_factory=dict)
+    plans: OrderedDict[int, tuple[str, PreparedQuery]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _numbers: Any = field(default_factory=lambda: count(1))
+
+    def plan(
+        self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
+    ) -> tuple[int, tuple[tuple[str, str], ...]]:
+        """The number of a plan, and the columns of its answer."""
+        planned = connection.plan(sql, parameters, **options)
+        with self._lock:
+            number = next(self._numbers)
+            self.plans[number] = connection.engine.analyst, planned
+            while len(self.plans) > _MOST_PLANS:
+                self.plans.popitem(last=False)
+        return number, planned.columns
+
+    def query(
+        self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
+    ) -> Answered:
+        """The answer to a question."""
+        return self._answered(connection, connection.query(sql, parameters, **options))
+
+    def answer(
+        self,
+        connection: Connection,
+        number: int,
+        sql: str,
+        parameters: Parameters,
+        options: Mapping[str, Any],
+    ) -> Answered:
+        """The answer to what was planned under this number, which is planned again where that is gone."""
+        with self._lock:
+            analyst, planned = self.plans.pop(number, ("", None))
+        if planned is None or analyst != connection.engine.analyst:
+            return self.query(connection, sql, parameters, options)
+        return self._answered(connection, connection.answer(planned))
+
+    def intervals(self, connection: Connection, number: int, confidence: float) -> Matrix | None:
+        """The intervals of an answer at a confidence; None where it is not kept any more."""
+        analyst, result = self.results.get(number, ("", None))
+        if result is None or analyst != connection.engine.analyst:
+            return None
+        return result.intervals(confidence)
+
+    def _answered(self, connection: Connection, result: Result) -> Answered:
+        try:
+            return self._written(connection, result)
+        except Exception as error:
+            error.__dict__["charged"] = bool(result.receipt.entries)
+            raise
+
+    def _written(self, connection: Connection, result: Result) -> Answered:
+        number = next(self._numbers)
+        found = Answered(
+            number,
+            result.columns,
+            result.types,
+            result.rows,
+            result.scales,
+            result.receipt,
+            result.bounded,
+            result.counts,
+            result.branches,
+            result.intervals(CONFIDENCE),
+            result.notices[len(result.receipt.notices) :],
+            connection.left(result.receipt),
+        )
+        self.results[number] = connection.engine.analyst, result
+        return found
+
+
+def serve(pipe: Pipe, setup: Setup) -> None:
+    """Answers calls until the pipe ends. The server's signals are not for this process: it ends after what it was asked."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    try:
+        process = _Process(pipe, setup)
+    except Error as error:
+        pipe.send(Reply(0, error=failures.written(error)))
+        return
+    except Exception as error:  # noqa: BLE001  (its words may quote private values)
+        pipe.send(
+            Reply(0, error=failures.written(failures.unforeseen(None)) | {"hint": type(error).__name__})
+        )
+        return
+    pipe.send(Reply(0))
+    process.run()
+    os._exit(0)  # a statement that still runs has nobody to answer; what was charged is durable
+
+
+class _Process:
+    """The connections of this process, and what runs on them."""
+
+    def __init__(self, pipe: Pipe, setup: Setup) -> None:
+        from dpsql.backends.duckdb.connection import use_part
+        from dpsql.server.service import Connections, connected
+        from dpsql.shared_ledger import SharedLedger
+
+        use_part(setup.processes)
+        self._pipe, self._sending = pipe, threading.Lock()
+        self._ledger = SharedLedger(
+            setup.ledger,
+            policy=setup.policy,
+            analysts=setup.analysts,
+            ledger_key=setup.ledger_key,
+            anchor=setup.anchor,
+        )
+        opened = partial(connected, setup.database, setup.policy, self._ledger)
+        self._connections = Connections(opened, setup.workers * 4)
+        self._answers = Answers()
+        self._workers = ThreadPoolExecutor(setup.workers, "dpsql query", be_at_work)
+        self._running = dict[int, Callable[[], None]]()
+        self._lock = threading.Lock()
+        with self._connections.of(setup.analysts[0]):
+            pass
+
+    def run(self) -> None:
+        """Takes calls until the pipe ends, and waits for those that were taken."""
+        while True:
+            try:
+                message = self._pipe.recv()
+            except (EOFError, OSError):
+                break
+            if isinstance(message, Interrupt):
+                with self._lock:
+                    interrupt = self._running.get(message.number)
+                    if interrupt is not None:
+                        interrupt()
+            else:
+                self._workers.submit(self._answer, message)
+        self._workers.shutdown(wait=True)
+        self._connections.close()
+        self._ledger.close()
+
+    def _answer(self, call: Call) -> None:
+        for number in call.dropped:
+            self._answers.results.pop(number, None)
+        try:
+            reply = Reply(call.number, self._done(call))
+        except Error as error:
+            reply = Reply(call.number, error=failures.written(error))
+        except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+            charged = getattr(error, "charged", None)
+            reply = Reply(call.number, error=failures.written(failures.unforeseen(charged)))
+        try:
+            with self._sending:
+                self._pipe.send(reply)
+        except (OSError, ValueError):
+            return  # the server is gone
+
+    def _done(self, call: Call) -> Any:
+        method = _METHODS[call.method]
+        with self._connections.of(call.analyst) as connection:
+            with self._lock:
+                self._running[call.number] = connection.engine.backend.interrupt
+            try:
+                return method(self._answers, connection, *call.arguments)
+            finally:
+                with self._lock:  # from here on an interrupt would be of another's statement
+                    del self._running[call.number]
+
+
+_METHODS: Mapping[str, Callable[..., Any]] = {
+    "plan": Answers.plan,
+    "query": Answers.query,
+    "answer": Answers.answer,
+    "intervals": Answers.intervals,
+}
+
+
+def gone() -> OperationalError:
+    """The error of a question whose process has ended."""
+    error = OperationalError(
+        "a process of the server has ended while it worked on this; what was charged stays charged",
+        code="process_ended",
+        hint="ask again: what was charged and stored is answered free",
+    )
+    error.charged = None
+    return error

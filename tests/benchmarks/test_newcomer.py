@@ -1,0 +1,26 @@
+"""A newcomer: the README's commands lead from an empty environment to a private answer on a file of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import newcomer
+
+
+def test_three_commands() -> None:
+    """One installs, one asks the owner, one asks the data."""
+    assert [each.split()[0] for each in newcomer.commands()] == ["pip", "dpsql", "dpsql"]
+
+
+@pytest.mark.deep
+def test_they_lead_to_an_answer(tmp_path: Path) -> None:
+    """With its ± and its price; what was asked on the way is answered as a newcomer would."""
+    installed, begun, answered = newcomer.typed(tmp_path)
+    assert installed.command == "pip install ."
+    assert "wrote visits.yaml" in begun.said
+    assert "±95%" in answered.said
+    assert "charged to visits: ε 0.1" in answered.said
+    policy = (tmp_path / "visits.yaml").read_text(encoding="utf-8")
+    assert all(word in policy for word in ("bounds: [0, 110]", "bounds: [0, 1000]", "rows_per_unit: 10"))
