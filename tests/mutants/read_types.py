@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "fields-in-brackets-are-read-backwards",
-        "dpsql.sql.lower.scope:Scope._field_of",
+        "dpsql.sql.lower.struct_fields:field_of",
         "names.insert(0, name)",
         "names.append(name)",
         "s['z']['n'] is s.n.z",
