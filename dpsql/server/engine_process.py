@@ -221,11 +221,13 @@ class _Process:
             pass
 
     def run(self) -> None:
-        """Takes calls until the pipe ends, and waits for those that were taken."""
+        """Takes calls until the server ends them, and waits for those that were taken."""
         while True:
             try:
                 message = self._pipe.recv()
             except (EOFError, OSError):
+                break  # the server was killed
+            if message is None:
                 break
             if isinstance(message, Interrupt):
                 with self._lock:
