@@ -9,7 +9,7 @@ import getpass
 import os
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -138,6 +138,7 @@ def connect(
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine.budgets import budgets
     from dpsql.engine.identity import identity
+    from dpsql.engine.opening import ledger_beside, with_sources
     from dpsql.engine.pipeline import Engine
     from dpsql.ledger import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.ledger.open import is_url
@@ -146,7 +147,7 @@ def connect(
 
     require(dialect)
     rules = load(policy)
-    target = ledger if ledger is not None else _ledger_beside(policy)
+    target = ledger if ledger is not None else ledger_beside(policy)
     shared = target if isinstance(target, SharedLedger) else None
     if shared is not None and not (anchor is None and ledger_key is None):
         raise ProgrammingError(
@@ -162,7 +163,7 @@ def connect(
         else _server(database, rules, policy, spills=temp_directory is not None)
         if is_database_url(database)
         else DuckDBBackend(
-            _with_sources(database, rules, policy),
+            with_sources(database, rules, policy),
             host=host,
             types=rules.column_types(),
             temp_directory=temp_directory,
@@ -223,47 +224,17 @@ def _remote(
 def _server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
     """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
     from dpsql.backends.postgres.connection import PostgresBackend
+    from dpsql.engine.opening import with_sources
 
     if spills:
         raise ProgrammingError(
             "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
         )
     if any(table.source is not None for table in rules.tables.values()):
-        _with_sources(url, rules, policy)  # says which tables are elsewhere
+        with_sources(url, rules, policy)  # says which tables are elsewhere
     private = rules.private_tables()
     return PostgresBackend(
         url, private=private, public=[name for name in rules.tables if name not in private]
-    )
-
-
-def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:
-    """The database with the tables whose files the policy names."""
-    named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
-    sources = rules.sources(Path(policy).parent if named else Path())
-    if database is None and not sources:
-        raise ProgrammingError(
-            "no database given, and the policy names no source of a table",
-            code="no_database",
-            hint='connect("name.duckdb", policy=…), or `source: name.parquet` in the policy\'s table',
-        )
-    if not sources:
-        return database
-    if not (database is None or isinstance(database, Mapping)):
-        raise ProgrammingError(
-            f"the policy has the sources of {', '.join(sources)}, and a database is given",
-            code="ambiguous",
-            hint="leave out one of them; what is not in files may be given as a dict of frames",
-        )
-    return {**sources, **(database or {})}
-
-
-def _ledger_beside(policy: Any) -> Path:
-    if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
-        return Path(policy).with_suffix(".ledger")
-    raise ProgrammingError(
-        "no ledger given: pass the file that records the charges",
-        code="ledger_missing",
-        hint='connect(…, ledger="name.ledger"), or ledger=":memory:" for one that ends with the process',
     )
 
 

@@ -198,8 +198,8 @@ class _Process:
     """The connections of this process, and what runs on them."""
 
     def __init__(self, pipe: Pipe, setup: Setup) -> None:
-        from dpsql.backends.duckdb.connection import use_part
-        from dpsql.server.service import Connections, connected
+        from dpsql.backends.duckdb.locked import use_part
+        from dpsql.server.connections import Connections, connected
         from dpsql.shared_ledger import SharedLedger
 
         use_part(setup.processes)
