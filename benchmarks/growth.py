@@ -163,17 +163,23 @@ def plot(found: Mapping[str, Sequence[Run]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
-    figure, axes = pyplot.subplots(2, len(found), figsize=(4 * len(found), 6), squeeze=False)
+    figure, axes = pyplot.subplots(
+        2, len(found), figsize=(3 * len(found) + 1, 6), sharey="row", squeeze=False, layout="constrained"
+    )
     for column, (kind, runs) in enumerate(found.items()):
         for row, (of, name) in enumerate((("query", "seconds"), ("memory", "peak MiB"))):
             axes[row][column].loglog(
                 [each.size for each in runs], [getattr(each, of) for each in runs], marker="o"
             )
             axes[row][column].set_xlabel(kind)
-            axes[row][column].set_ylabel(name)
-    figure.tight_layout()
+            axes[row][column].grid(alpha=0.3)
+            axes[row][0].set_ylabel(name)
+            axes[row][0].yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+            axes[row][0].yaxis.set_minor_formatter(
+                ticker.LogFormatter()
+            )  # some of them, where a decade is long
     figure.savefig(path)
 
 

@@ -11,7 +11,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
@@ -83,10 +83,12 @@ class Cost:
 
 
 def requests(
-    con: dpsql.Connection, plain: duckdb.DuckDBPyConnection, sql: str
+    con: dpsql.Connection, plain: duckdb.DuckDBPyConnection, sql: str, numbers: Iterator[int]
 ) -> dict[str, Callable[[], object]]:
-    """The ways in which one query is asked: each time at a loss, or with a parameter, of its own, but where it is replayed."""
-    numbers = count(1)
+    """The ways in which one query is asked: each time at a loss, or with a parameter, of its own, but where it is replayed.
+
+    No two take the same of `numbers`, also of other queries: one may be answered from what was released for another.
+    """
     shape = sql.replace("FROM visits", "FROM visits WHERE age > ?")
 
     def loss() -> Fraction:
@@ -120,8 +122,9 @@ def measured(folder: Path, rows: int, rounds: int) -> dict[str, dict[str, Cost]]
         duckdb.connect(str(path), read_only=True, config=LOCKED) as plain,
         dpsql.connect(path, policy=dict(_POLICY), ledger=folder / "visits.ledger") as con,
     ):
+        numbers = count(1)
         for name, sql in QUERIES.items():
-            asked = requests(con, plain, sql)
+            asked = requests(con, plain, sql, numbers)
             costs = [{kind: Cost.of(action) for kind, action in asked.items()} for _ in range(rounds + 2)]
             found[name] = {kind: Cost.together([each[kind] for each in costs[2:]]) for kind in asked}
     return found

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from dpsql import errors
+from dpsql.covariance import CovarianceMatrix, matrices
 from dpsql.cursor import Cursor
+from dpsql.regression import Columns, covariances, regression
 from dpsql.request.loss import Amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
@@ -117,6 +119,31 @@ class BaseConnection(ABC):
     def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
         """A new cursor with the result of a query; the arguments are those of `query`."""
         return Cursor(self, self.query(sql, parameters, **options))
+
+    def regress(
+        self, y: str, x: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
+    ) -> Result:
+        """The least-squares coefficients of `y` on one to four `x`, in each group `by`: the intercept, then one of each `x`.
+
+        `y`, `x` and `by` are SQL expressions over `source`, which is what stands behind FROM; several in a list, or in a dict by
+        the names that they get. It is one query (`dpsql.regression.regression` has its text) at one price, over rows in
+        which all have a value; `intervals` are those of the coefficients. They are NULL where noise leaves the covariances of
+        `x` not positive definite. The other arguments, and what it raises, are those of `query`; the dialect is DuckDB's unless
+        it is stated.
+        """
+        options.setdefault("dialect", "duckdb")
+        return self.query(regression(y, x, source, by).sql, **options)
+
+    def covariance(
+        self, columns: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
+    ) -> list[CovarianceMatrix]:
+        """The covariance matrix of up to ten columns in each group `by`, positive semidefinite; the arguments are as in `regress`.
+
+        It is one query at one price. A group in which no row has all values, as far as noise lets see, is left out.
+        """
+        options.setdefault("dialect", "duckdb")
+        asked = covariances(columns, source, by)
+        return list(matrices(asked, self.query(asked.sql, **options)))
 
     async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
         """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,11 @@ def _require_drawable(
 def _drawn(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float]]]:
     """The places, values and ends of the points that are finite."""
     return [
-        (place, value, ends)
+        (place, value if isinstance(value, int) else float(value), ends)
         for place, (value, ends) in enumerate(points)
-        if ends is not None and isinstance(value, (int, float)) and all(map(math.isfinite, (value, *ends)))
+        if ends is not None
+        and isinstance(value, (int, float, Decimal))
+        and all(map(math.isfinite, (value, *ends)))
     ]
 
 
@@ -189,7 +192,7 @@ def _axis(
     known = [place for place, key in enumerate(keys) if key != (None,)]
     along = len(known) > 1 and all(
         len(keys[place]) == 1
-        and isinstance(keys[place][0], (int, float, dt.date))
+        and isinstance(keys[place][0], (int, float, Decimal, dt.date))
         and not isinstance(keys[place][0], bool)
         for place in known
     )

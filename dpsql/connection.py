@@ -5,19 +5,17 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
-from dpsql.base_connection import BaseConnection
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.opening import ledger_beside, login, server, with_sources
 from dpsql.remote.address import is_address, is_database_url
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
@@ -25,6 +23,7 @@ from dpsql.request.query import Query, QueryOptions, utc_now
 from dpsql.request.target import Share
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
+from dpsql.synthetic_connection import SyntheticConnection, alone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetLeft, BudgetState, Head
-    from dpsql.policy import Policy
     from dpsql.remote.connection import RemoteConnection
 
 apilevel = "2.0"
@@ -138,7 +136,6 @@ def connect(
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine.budgets import budgets
     from dpsql.engine.identity import identity
-    from dpsql.engine.opening import ledger_beside, with_sources
     from dpsql.engine.pipeline import Engine
     from dpsql.ledger import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.ledger.open import is_url
@@ -160,7 +157,7 @@ def connect(
     backend: Backend = (
         database
         if isinstance(database, DuckDBBackend)
-        else _server(database, rules, policy, spills=temp_directory is not None)
+        else server(database, rules, policy, spills=temp_directory is not None)
         if is_database_url(database)
         else DuckDBBackend(
             with_sources(database, rules, policy),
@@ -221,31 +218,6 @@ def _remote(
     return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
-def _server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
-    from dpsql.backends.postgres.connection import PostgresBackend
-    from dpsql.engine.opening import with_sources
-
-    if spills:
-        raise ProgrammingError(
-            "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
-        )
-    if any(table.source is not None for table in rules.tables.values()):
-        with_sources(url, rules, policy)  # says which tables are elsewhere
-    private = rules.private_tables()
-    return PostgresBackend(
-        url, private=private, public=[name for name in rules.tables if name not in private]
-    )
-
-
-def login() -> str:
-    """The name that the operating system knows the present user by."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "unknown"
-
-
 class CombineOptions(TypedDict, total=False):
     """The keyword arguments of `Connection.combine`."""
 
@@ -253,24 +225,7 @@ class CombineOptions(TypedDict, total=False):
     dialect: str | None
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _alone(
-    method: Callable[Concatenate[Connection, _P], _T],
-) -> Callable[Concatenate[Connection, _P], _T]:
-    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
-
-    @wraps(method)
-    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._engine.backend.alone():
-            return method(self, *args, **kwargs)
-
-    return one_at_a_time
-
-
-class Connection(BaseConnection):
+class Connection(SyntheticConnection):
     """A connection to private data under a policy; see `connect`.
 
     Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
@@ -287,6 +242,7 @@ class Connection(BaseConnection):
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
+        self._cells = []
 
     @property
     def engine(self) -> Engine:
@@ -295,11 +251,14 @@ class Connection(BaseConnection):
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._asking
 
+    def _open(self, database: Any, policy: dict[str, Any]) -> Connection:
+        return connect(database, policy=policy, ledger=":memory:", epsilon=1)
+
     def require_open(self) -> None:
         """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
 
-    @_alone
+    @alone
     def query(
         self,
         sql: str,
@@ -355,7 +314,7 @@ class Connection(BaseConnection):
 
         return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    @_alone
+    @alone
     def combine(
         self,
         sql: str,
@@ -385,7 +344,7 @@ class Connection(BaseConnection):
         )
         return self.combine(sql, parameters, **options)
 
-    @_alone
+    @alone
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -397,7 +356,7 @@ class Connection(BaseConnection):
             self.engine.require_bound(prepared)
             return self._explained(prepared)
 
-    @_alone
+    @alone
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
         """The plan of a query, for `answer`: what `explain` shows, without its price; charges nothing and reads nothing private.
 
@@ -407,7 +366,7 @@ class Connection(BaseConnection):
         with self.engine.backend.snapshot():
             return self.engine.planned(asked)
 
-    @_alone
+    @alone
     def answer(self, planned: PreparedQuery) -> Result:
         """The private answer to what `plan` has planned, here or on another connection of the same analyst, under the same policy.
 
@@ -424,13 +383,13 @@ class Connection(BaseConnection):
 
         return Explanation.of(self.engine, prepared)
 
-    @_alone
+    @alone
     def _budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
         return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
 
-    @_alone
+    @alone
     def left(self, receipt: Receipt) -> tuple[BudgetLeft, ...]:
         """What is left now in the accounts to which an answer was charged, by its receipt."""
         from dpsql.ledger.protocol import AccountKey
@@ -438,7 +397,7 @@ class Connection(BaseConnection):
         charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
         return self.engine.ledger.left(dict.fromkeys(charged))
 
-    @_alone
+    @alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
@@ -492,7 +451,7 @@ class Connection(BaseConnection):
         entries = map(self._engine.ledger.entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
-    @_alone
+    @alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -513,7 +472,7 @@ class Connection(BaseConnection):
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
-    @_alone
+    @alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -536,7 +495,7 @@ class Connection(BaseConnection):
         self._held, self._asking = held, replace(self._engine, reservation=held.number)
         return held
 
-    @_alone
+    @alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -568,10 +527,12 @@ class Connection(BaseConnection):
             replay=self._replay,
         )
 
-    @_alone
+    @alone
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            for cells in self._cells:
+                cells.close()
             try:
                 if self._held is not None:
                     self._held.close()

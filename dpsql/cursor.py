@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
-from dpsql.plan.types import Value
+from dpsql.plan.types import Answered, Value
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.result import Result
@@ -85,12 +85,12 @@ class Cursor:
         """The number of rows of the answer, or -1 before `execute`."""
         return -1 if self._result is None else len(self._result)
 
-    def fetchone(self) -> tuple[Value, ...] | None:
+    def fetchone(self) -> tuple[Answered, ...] | None:
         """The next row, or None."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
-    def fetchmany(self, size: int | None = None) -> list[tuple[Value, ...]]:
+    def fetchmany(self, size: int | None = None) -> list[tuple[Answered, ...]]:
         """The next `size` rows, by default `arraysize`."""
         wanted = self.arraysize if size is None else size
         if wanted < 0:
@@ -100,7 +100,7 @@ class Cursor:
             self._next += len(rows)
         return rows
 
-    def fetchall(self) -> list[tuple[Value, ...]]:
+    def fetchall(self) -> list[tuple[Answered, ...]]:
         """All rows that are left."""
         return self.fetchmany(len(self.result))
 
@@ -127,7 +127,7 @@ class Cursor:
         self._closed = True
         self._result = None
 
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+    def __iter__(self) -> Iterator[tuple[Answered, ...]]:
         while (row := self.fetchone()) is not None:
             yield row
 
@@ -152,7 +152,8 @@ class TypeObject:
         self.names = frozenset(names)
 
     def __eq__(self, other: object) -> bool:
-        return other in self.names if isinstance(other, str) else self is other
+        # A DECIMAL says its digits, which make no other kind.
+        return other.partition("(")[0] in self.names if isinstance(other, str) else self is other
 
     def __hash__(self) -> int:
         return hash(self.names)
@@ -160,6 +161,6 @@ class TypeObject:
 
 STRING = TypeObject("VARCHAR")
 BINARY = TypeObject("BLOB")
-NUMBER = TypeObject("BIGINT", "DOUBLE", "HUGEINT", "INTEGER")
+NUMBER = TypeObject("BIGINT", "DOUBLE", "DECIMAL", "HUGEINT", "INTEGER")
 DATETIME = TypeObject("DATE", "TIMESTAMP")
 ROWID = TypeObject()

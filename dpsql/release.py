@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
+import numpy as np
+
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.base import Series
 from dpsql.analysis.analyse import Analysis
@@ -33,13 +35,15 @@ from dpsql.planning.clamp_histogram import (
     clamped_series,
 )
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.planning.verify import verify
 from dpsql.sql.emit.statement import Statement
 from dpsql.sql.emit.top_k_scores import SCORE
+from dpsql.synthesis.stream import RunningStream, WeightsStream
+from dpsql.synthesis.workload import Counts
 
 Keys = tuple[Value, ...]
 Components = tuple[tuple[int, ...], ...]
@@ -72,6 +76,8 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
         keys, scores = _scores(plan.analysis, statement, exact.reveal())
         best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
+    if plan.synthesis is not None:
+        return _synthetic(plan, plan.synthesis, _groups(plan, statement, exact.reveal()), entropy)
     return _released(plan, _Whole(_groups(plan, statement, exact.reveal())), entropy)
 
 
@@ -147,15 +153,50 @@ def refine(
 def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
     """The released table with these keys and noisy components, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    values = (
-        []
-        if plan.top_k is not None
-        else [_column(plan, item, components) for item in plan.analysis.release.aggregations]
-    )
+    values: list[list[Value]] = []
+    if plan.synthesis is not None:
+        values = [[rows for ((rows, _),) in components]]
+    elif plan.top_k is None:
+        values = [_column(plan, item, components) for item in plan.analysis.release.aggregations]
     width = len(columns) - len(values)
     series = [*zip(*keys, strict=True)] if keys else [()] * width
     rows = tuple(zip(*series, *values, strict=True)) if columns else ((),) * len(keys)
     return ReleasedTable(columns, rows, tuple(components), plan)
+
+
+def _synthetic(
+    plan: MeasurementPlan, synthesis: SynthesisPlan, groups: _Groups, entropy: Entropy
+) -> ReleasedTable:
+    """The cells of a synthetic histogram that have rows, or one without any; beside each, the distance of the whole.
+
+    Claim: the loss is that of `synthesis.mechanism` for the sensitivity of its vector.
+    Why: what is read of the groups is that vector, in the order of the public keys.
+    """
+    if isinstance(synthesis.mechanism, WeightsStream):
+        raise TypeError("a stream releases its answers one by one")
+    found = synthesis.mechanism.run(_histogram(synthesis, groups), entropy)
+    rows = found.histogram.ravel().tolist()
+    places = [place for place, number in enumerate(rows) if number] or [0]
+    components = [((rows[place], found.distance),) for place in places]
+    return table_of(plan, [groups.keys[place] for place in places], components)
+
+
+def open_stream(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> RunningStream:
+    """A stream of counts over the exact histogram, which it holds and does not show.
+
+    Claim: the loss of all its answers is that of its mechanism, for the sensitivity of its vector; see `WeightsStream`.
+    """
+    synthesis = plan.synthesis
+    if synthesis is None or not isinstance(synthesis.mechanism, WeightsStream):
+        raise TypeError("a stream has a plan of its own")
+    groups = _groups(plan, statement, exact.reveal())
+    return RunningStream.begin(synthesis.mechanism, _histogram(synthesis, groups), entropy)
+
+
+def _histogram(synthesis: SynthesisPlan, groups: _Groups) -> Counts:
+    """The exact counts, with an axis for each column."""
+    (component,) = synthesis.vector.components
+    return np.array(component.exact_series(groups.moments), np.int64).reshape(synthesis.mechanism.shape)
 
 
 def _scores(

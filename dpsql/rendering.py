@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from dpsql.plan.types import Value
+from dpsql.plan.types import Answered
 
 Ends = tuple[float, float] | None
 CONFIDENCE = 0.95
@@ -30,7 +31,7 @@ class RenderedColumn:
 class NoisyCell:
     """A value as it is displayed, the standard deviation of its noise, and its 95% interval."""
 
-    value: Value
+    value: Answered
     scale: float | None
     ends: Ends
 
@@ -44,7 +45,7 @@ def rendered(name: str, kind: str, texts: list[str], cells: Sequence[NoisyCell])
     halves = None
     if any(cell.ends is not None for cell in cells):
         halves = decimals_aligned([_half(cell.value, cell.scale, cell.ends) for cell in cells])
-    number = kind in NUMBERS
+    number = kind in NUMBERS or kind.startswith("DECIMAL(")
     return RenderedColumn(name, decimals_aligned(texts) if number else texts, number, halves)
 
 
@@ -67,13 +68,17 @@ def text(value: Any, scale: float | None = None) -> str:
 
     >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None), text({10: 1234, 20: 5})
     ('1,234.6', '0.1235', 'NULL', '{10: 1,234, 20: 5}')
+    >>> text(Decimal("1234.50")), text(Decimal("1234.50"), 3.2)
+    ('1,234.50', '1,234.5')
     """
     if value is None:
         return "NULL"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {text(count)}' for key, count in value.items())}}}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return str(value)
+    if isinstance(value, Decimal):
+        return f"{value:,f}" if scale is None or scale <= 0 else text(float(value), scale)
     if isinstance(value, int):
         return f"{value:,}"
     if not math.isfinite(value):
@@ -106,10 +111,11 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) 
     return "  ".join(placed).rstrip()
 
 
-def _half(value: Value, scale: float | None, ends: Ends) -> str:
+def _half(value: Answered, scale: float | None, ends: Ends) -> str:
     if ends is None:
         return ""
     low, high = ends
+    value = float(value) if isinstance(value, Decimal) else value
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return f"[{text(low, scale)}, {text(high, scale)}]"
     decimals = 0 if isinstance(value, int) else _decimals(text(value, scale))

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from dpsql.analysis.decimals import stored_digits
 from dpsql.errors import DataError
-from dpsql.plan.types import Value
+from dpsql.plan.types import Answered
 from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ IntervalOf = Callable[[int, int, float], Ends]
 _PANDAS = {
     "BIGINT": "Int64",
     "DOUBLE": "float64",
+    "DECIMAL": "float64",
     "VARCHAR": "string",
     "BOOLEAN": "boolean",
     "TIMESTAMP": "datetime64[us]",
@@ -92,7 +94,7 @@ class Result:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[Answered, ...], ...]
     scales: tuple[tuple[float | None, ...], ...]
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
@@ -102,13 +104,15 @@ class Result:
     _noticed: Callable[[Result], tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
-        """For each cell, an interval that holds the value without noise with that probability.
+        """For each cell, an interval that holds the true value with that probability.
 
-        It covers the noise alone, about the value clamped to its bounds. For what is computed of several
-        aggregates of one row, or of one otherwise than by a factor and a shift, it is simulated, up to a
-        confidence of 0.998, and so it may be for what has the noise of a count that let its group be shown; an end is
-        infinite where the noise leaves it open. Of values in order it is from end to end of those that were released
-        beside them, up to a confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
+        True is the answer without noise. What a learnt clamp cuts off is little beside the noise, or the interval is
+        extended by it; what the policy's bounds cut off is not covered. For what is computed of several aggregates of
+        one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.998, and
+        so it may be for what has the noise of a count that let its group be shown; an end is infinite where the noise
+        leaves it open. Of values in order it is from end to end of those that were released beside them, up to a
+        confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError
+        unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="intervals(0.95)")
@@ -143,7 +147,7 @@ class Result:
     def with_ends(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
         found = self.intervals(confidence)
-        parts: list[tuple[str, str, tuple[Value, ...]]] = []
+        parts: list[tuple[str, str, tuple[Answered, ...]]] = []
         for place, (name, kind, values) in enumerate(
             zip(self.columns, self.types, self._series(), strict=True)
         ):
@@ -167,13 +171,13 @@ class Result:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+    def __iter__(self) -> Iterator[tuple[Answered, ...]]:
         return iter(self.rows)
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
         """The rows as a pandas DataFrame, whose dtypes follow from `types` alone. Raises ImportError without pandas.
 
-        NULL is NaN in DOUBLE, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
+        NULL is NaN in DOUBLE and DECIMAL, whose dtype is float64 as in DuckDB, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
         whose dtypes hold it beside all 64 bits of a number. With `intervals`, after each column n that has
         intervals come the columns n_low and n_high with their ends, as in `intervals(confidence)`; DataError
         where there is a column of such a name already.
@@ -184,7 +188,7 @@ class Result:
             return self.with_ends(confidence).df()
         frame = pandas.DataFrame(
             {
-                index: pandas.Series(list(values), dtype=_PANDAS.get(kind, "object"))
+                index: pandas.Series(list(values), dtype=_PANDAS.get(kind.partition("(")[0], "object"))
                 for index, (values, kind) in enumerate(zip(self._series(), self.types, strict=True))
             }
         )
@@ -217,9 +221,10 @@ class Result:
             arrays = [
                 pyarrow.array(
                     [_of_arrow(value) for value in values],
-                    types.get(kind),
+                    types.get(kind) if digits is None else pyarrow.decimal128(*digits),
                 )
                 for values, kind in zip(self._series(), self.types, strict=True)
+                for digits in [stored_digits(kind)]
             ]
         except pyarrow.ArrowException:
             raise DataError(
@@ -237,11 +242,11 @@ class Result:
             raise TypeError("polars made a series of a table")
         return frame
 
-    def _series(self) -> Sequence[tuple[Value, ...]]:
+    def _series(self) -> Sequence[tuple[Answered, ...]]:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     @property
-    def displayed(self) -> tuple[tuple[Value, ...], ...]:
+    def displayed(self) -> tuple[tuple[Answered, ...], ...]:
         """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
@@ -400,6 +405,6 @@ def _displayed(value: Any) -> Any:
     return 0 if isinstance(value, int) and value < 0 else value
 
 
-def _is_short(column: Sequence[Value]) -> bool:
+def _is_short(column: Sequence[Answered]) -> bool:
     """Whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)

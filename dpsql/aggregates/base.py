@@ -62,7 +62,7 @@ class Aggregate:
     released value: it is post-processing, so it may do anything. `column` makes the same values of many groups at once;
     None where they are made one by one. `ratio` says that the value is
     TOTAL over COUNT rather than one moment. `rank` is that of a value in order of size, where the call
-    does not say it.
+    does not say it. `keeps_scale` says that of DECIMAL values it is a DECIMAL with as many digits after the point.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Aggregate:
     ratio: bool = False
     rank: Fraction | None = None
     column: Callable[[Sequence[Series], Interval | None, Type], list[Value]] | None = None
+    keeps_scale: bool = False
 
     @property
     def within_argument(self) -> bool:

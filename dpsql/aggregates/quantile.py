@@ -28,7 +28,7 @@ def _ranked(name: str, signature: str, *, between: bool, rank: Fraction | None =
         # As in DuckDB, what lies between whole numbers is none.
         return Type.DOUBLE if between and argument.numeric else argument
 
-    return Aggregate(name, signature, (Moment.RANKED,), result, _value, rank=rank)
+    return Aggregate(name, signature, (Moment.RANKED,), result, _value, rank=rank, keeps_scale=True)
 
 
 RANKED = (

@@ -18,6 +18,7 @@ SUM = Aggregate(
     lambda argument: argument if argument in (Type.INTEGER, Type.DOUBLE) else None,
     _value,
     column=numbers,
+    keeps_scale=True,
 )
 """The total of x clamped to its interval, NULL and NaN left out; 0 over no rows.
 

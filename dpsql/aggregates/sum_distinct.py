@@ -18,6 +18,7 @@ SUM_DISTINCT = Aggregate(
     lambda argument: argument if argument in (Type.INTEGER, Type.DOUBLE) else None,
     _value,
     column=numbers,
+    keeps_scale=True,
 )
 """The total of the values of x in [L, U], each once; NULL and NaN left out.
 

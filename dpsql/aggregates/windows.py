@@ -24,7 +24,8 @@ class WindowFunction:
 
     `result` gives the type for those of the arguments, or None where it refuses them. `counts` are the
     arguments that must be whole constants, with the least that each may be. `passes_nulls` says that
-    IGNORE NULLS may stand after the arguments, and `interval` maps those of the arguments to the value's.
+    IGNORE NULLS may stand after the arguments, and `interval` maps those of the arguments to the value's. `keeps_scale` says
+    that of DECIMAL values it is a DECIMAL with as many digits after the point.
     """
 
     name: str
@@ -33,6 +34,7 @@ class WindowFunction:
     counts: tuple[tuple[int, int], ...] = ()
     passes_nulls: bool = False
     interval: Callable[[Sequence[Interval]], Interval] = lambda _: ANYWHERE
+    keeps_scale: bool = False
 
 
 def _takes(kind: Type) -> Callable[[tuple[Type, ...]], Type | None]:
@@ -93,19 +95,35 @@ _ENTRIES = (
     WindowFunction("cume_dist", "CUME_DIST()", _takes(Type.DOUBLE)),
     WindowFunction("ntile", "NTILE(n)", _tiles, ((0, 1),), interval=_place),
     WindowFunction(
-        "lag", "LAG(x, n, default)", _shifted, ((1, 0),), passes_nulls=True, interval=_one_or_default
+        "lag",
+        "LAG(x, n, default)",
+        _shifted,
+        ((1, 0),),
+        passes_nulls=True,
+        interval=_one_or_default,
+        keeps_scale=True,
     ),
     WindowFunction(
-        "lead", "LEAD(x, n, default)", _shifted, ((1, 0),), passes_nulls=True, interval=_one_or_default
+        "lead",
+        "LEAD(x, n, default)",
+        _shifted,
+        ((1, 0),),
+        passes_nulls=True,
+        interval=_one_or_default,
+        keeps_scale=True,
     ),
-    WindowFunction("first_value", "FIRST_VALUE(x)", _same, passes_nulls=True, interval=_one),
-    WindowFunction("last_value", "LAST_VALUE(x)", _same, passes_nulls=True, interval=_one),
-    WindowFunction("nth_value", "NTH_VALUE(x, n)", _nth, ((1, 1),), passes_nulls=True, interval=_one),
+    WindowFunction(
+        "first_value", "FIRST_VALUE(x)", _same, passes_nulls=True, interval=_one, keeps_scale=True
+    ),
+    WindowFunction("last_value", "LAST_VALUE(x)", _same, passes_nulls=True, interval=_one, keeps_scale=True),
+    WindowFunction(
+        "nth_value", "NTH_VALUE(x, n)", _nth, ((1, 1),), passes_nulls=True, interval=_one, keeps_scale=True
+    ),
     WindowFunction("count", "COUNT(*)", _counted, interval=_place),
-    WindowFunction("sum", "SUM(x)", _added),
+    WindowFunction("sum", "SUM(x)", _added, keeps_scale=True),
     WindowFunction("avg", "AVG(x)", _real, interval=_one),
-    WindowFunction("min", "MIN(x)", _same, interval=_one),
-    WindowFunction("max", "MAX(x)", _same, interval=_one),
+    WindowFunction("min", "MIN(x)", _same, interval=_one, keeps_scale=True),
+    WindowFunction("max", "MAX(x)", _same, interval=_one, keeps_scale=True),
 )
 
 OVER = MappingProxyType({entry.name: entry for entry in _ENTRIES})

@@ -10,11 +10,12 @@ from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.distinct_values import most_distinct
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
-from dpsql.analysis.lattice import BITS, Lattice
+from dpsql.analysis.lattice import BITS, DECIMAL_BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
@@ -160,9 +161,12 @@ def _measure(
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )
     whole = expr.type is Type.INTEGER or (isinstance(expr, Call) and expr.function.integral)
-    lattice = Lattice.of(around, integral=whole) if added else None
+    decimal = decimal_digits(expr)
+    digits = None if decimal is None else decimal[1]
+    lattice = Lattice.of(around, integral=whole, digits=digits) if added else None
     exact = expr.type is not Type.DOUBLE
-    ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
+    bits = 62 if exact else BITS if digits is None else DECIMAL_BITS
+    ordered = Lattice.of(around, integral=exact, bits=bits, digits=digits) if ranked else None
     public = None if ordered is None else _candidates(expr, relation, facts, ordered)
     return Measurand(expr, around, lattice, distinct, rows, ordered, most, public, summed)
 

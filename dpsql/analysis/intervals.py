@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.windows import OVER
+from dpsql.analysis.decimals import unrounded
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null, replaced
 from dpsql.plan.interval import ANYWHERE, Interval, hull, position
@@ -178,8 +179,14 @@ def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
         return
     left, right = condition.arguments
     apart = 1 if left.type is right.type and right.type in _STEPWISE else 0
-    yield left, _side(name, interval(right), apart)
-    yield right, _side(_FLIPPED[name], interval(left), apart)
+    for expr, side in (
+        (left, _side(name, interval(right), apart)),
+        (right, _side(_FLIPPED[name], interval(left), apart)),
+    ):
+        yield expr, side
+        inner = unrounded(expr)
+        if inner is not None:
+            yield inner, side
 
 
 def _one_line(arguments: tuple[Expr, ...]) -> bool:

@@ -8,24 +8,27 @@ Source: Mironov 2012, "On significance of the least significant bits for differe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.interval import Interval
+from dpsql.plan.tags import later
 
 LEAST_EXPONENT = -1000
 """No step is smaller: its inverse must be a DOUBLE."""
 BITS = 30
 """A value at the far bound is at most 2^BITS steps from zero."""
+DECIMAL_BITS = 50
+"""Decimals below 2^50 steps of their last digit are told apart as DOUBLE, and so is what lies between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Multiples of 2^exponent from `low` to `high` steps.
+    """Multiples of 2^exponent / 10^digits from `low` to `high` steps.
 
     >>> Lattice.of(Interval(0, 110), integral=True)
-    Lattice(exponent=0, low=0, high=110)
+    Lattice(exponent=0, low=0, high=110, digits=0)
     """
 
     tag: ClassVar[str] = "Lattice"
@@ -33,13 +36,24 @@ class Lattice:
     exponent: int
     low: int
     high: int
+    digits: int = later(0, "digits")
 
     @classmethod
-    def of(cls, interval: Interval, *, integral: bool, bits: int = BITS) -> Lattice:
-        """The lattice of a bounded interval: its step follows from the bounds alone.
+    def of(
+        cls, interval: Interval, *, integral: bool, bits: int = BITS, digits: int | None = None
+    ) -> Lattice:
+        """The lattice of a bounded interval: its step follows from the bounds and the type alone.
 
-        Whole numbers keep a step of one while they fit: `bits` are what the larger end may have.
+        Whole numbers keep a step of one while they fit, and decimals with `digits` after the point one of 10^-digits: `bits`
+        are what the larger end may have.
+
+        >>> Lattice.of(Interval(0, 100), integral=False, digits=2).step
+        Fraction(1, 100)
         """
+        if digits is not None:
+            times = 10**digits
+            whole = cls.of(Interval(*(end * times for end in interval.ends)), integral=True, bits=bits)
+            return replace(whole, digits=digits)
         magnitude = interval.magnitude
         # The least e with magnitude <= 2^e, found without floats.
         exponent = 0 if magnitude == 0 else _ceil_log2(magnitude) - bits
@@ -51,7 +65,7 @@ class Lattice:
     @property
     def step(self) -> Fraction:
         """The distance of neighbouring points, in the value's own units."""
-        return Fraction(2) ** self.exponent
+        return Fraction(2) ** self.exponent / Fraction(10**self.digits)
 
     def point(self, position: Fraction) -> int:
         """The point of a value, as the engine rounds it: half to even, and clamped.

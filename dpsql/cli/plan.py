@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -180,7 +181,11 @@ def _measured(
     for place, name in enumerate(result.columns):
         found = [(ends[1] - ends[0]) / 2 for row in intervals if (ends := row[place]) is not None]
         if found:
-            values = [abs(value) for row in whole.rows if isinstance(value := row[place], int | float)]
+            values = [
+                abs(float(value))
+                for row in whole.rows
+                if isinstance(value := row[place], int | float | Decimal)
+            ]
             size = median(values) if values else 0
             halves[name] = (median(found), median(found) / size if size else None)
     return Accuracy(epsilon, halves, len(result), len(whole), share, times)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dpsql.policy import Policy
     from dpsql.result import Result
     from dpsql.suggest.questions import Proposal, Question
+    from dpsql.suggest.text import Keys
 
 TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="The private table of the policy.", show_default=False)
@@ -65,6 +66,13 @@ Listed = Annotated[
         show_default=False,
     ),
 ]
+Rows = Annotated[
+    bool,
+    typer.Option(
+        "--rows-per-unit",
+        help="How many rows of a unit count; columns are asked of only where they are named.",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -74,6 +82,11 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+_SAID = {
+    "bounds": "are quantiles 1% and 99%, in round numbers",
+    "values": "are those that enough units have",
+    "rows_per_unit": "is what 99% of the units have at most, in round numbers; of others so many rows count",
+}
 Check = Annotated[bool, typer.Option("--check", help="Say what it would cost, and charge nothing.")]
 
 
@@ -90,13 +103,14 @@ def suggest(
     epsilon: Epsilon = None,
     column: Columns = None,
     values: Listed = None,
+    rows_per_unit: Rows = False,
     output: Output = None,
     check: Check = False,
 ) -> None:
-    """Propose bounds and values for a table's columns from the data, by answers that are charged as any other.
+    """Propose bounds and values for a table's columns, and rows_per_unit, from the data, by answers that are charged as any other.
 
-    Bounds are the 1% and 99% quantiles in round numbers, values those that enough units have. The loss is split evenly among
-    the columns; all are checked against the budget before the first is asked. A column needs a public range to begin with:
+    Bounds are the 1% and 99% quantiles in round numbers, values those that enough units have, rows_per_unit is the 99% quantile
+    of what units have. The loss is split evenly among the questions; all are checked against the budget before the first is asked. A column needs a public range to begin with:
     bounds that you declared, however wide, or those of its type. The proposed policy and the receipts are written into new
     files, and the changes are shown.
     """
@@ -132,12 +146,12 @@ def suggest(
     ) as connection:
         engine = connection.engine
         types = dict(_columns_of(engine.backend.schema(), table))
-        wide, asked = questions(declared, table, types, column or (), values or ())
+        wide, asked = questions(declared, table, types, column or (), values or (), rows=rows_per_unit)
         if not asked:
             raise ProgrammingError(
                 f"each column of {table} has bounds or values, or needs none",
                 code="nothing_to_suggest",
-                hint="--column NAME proposes narrower ones, within those that are declared",
+                hint="--column NAME proposes narrower ones, within those that are declared; --rows-per-unit fewer rows",
             )
         wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
         with_keys(
@@ -166,7 +180,7 @@ def suggest(
     proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
     for each, _, what in found:
         if what is None:
-            print(f"nothing is proposed for {table}.{each.column}: {_why_not(each)}")
+            print(f"nothing is proposed for {_place(table, each)}: {_why_not(each)}")
     if not columns:
         print(f"wrote {receipts}")
         return
@@ -176,16 +190,19 @@ def suggest(
     print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
 
 
-def _samples(wide: Policy, table: str, asked: Sequence[Question]) -> dict[str, dict[str, Sequence[Any]]]:
-    """For each column the bounds that it is asked under, or a value that its type has: what an answer may propose."""
+def _samples(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:
+    """For each question the bounds that it is asked under, or a value that the type has: what an answer may propose."""
     from dpsql.suggest.questions import SAMPLES
 
-    declared = wide.table(table)
-    specs = {} if declared is None else {each: declared.columns[each.column] for each in asked}
-    return {
-        each.column: {each.key: SAMPLES[spec.type] if each.key == "values" else spec.bounds or ()}
-        for each, spec in specs.items()
-    }
+    declared = wide.tables[next(name for name in wide.tables if fold(name) == fold(table))]
+
+    def sample(each: Question) -> Sequence[Any] | int:
+        if each.column is None:
+            return 1
+        spec = declared.columns[each.column]
+        return SAMPLES[spec.type] if each.key == "values" else spec.bounds or ()
+
+    return {each.column: {each.key: sample(each)} for each in asked}
 
 
 def _remarks(
@@ -198,18 +215,17 @@ def _remarks(
     for each, result, what in found:
         if what is not None:
             entries = ", ".join(str(entry["id"]) for entry in result.receipt.entries) or "stored"
-            said = (
-                "quantiles 1% and 99%, in round numbers"
-                if each.key == "bounds"
-                else "those that enough units have"
-            )
-            yield f"  {table}.{each.column}: {each.key} are {said}; entry of the ledger: {entries}"
+            yield f"  {_place(table, each)}: {each.key} {_SAID[each.key]}; entry of the ledger: {entries}"
+
+
+def _place(table: str, question: Question) -> str:
+    return table if question.column is None else f"{table}.{question.column}"
 
 
 def _why_not(question: Question) -> str:
     from dpsql.suggest.questions import MOST_LISTED
 
-    if question.key == "bounds":
+    if question.key != "values":
         return "no value was found"
     return f"no value is held by enough units, or more than {MOST_LISTED} are; without values it can be grouped and counted"
 

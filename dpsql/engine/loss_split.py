@@ -84,8 +84,22 @@ def _loss_share(
             )
         return found
 
+    def pure(of: Fraction) -> Fraction:
+        """The ε of an ε-DP release that spends this share of the release's part of each table."""
+        found = min(largest_epsilon(account.accountant.cost, int(left * of)) for account, left in units)
+        if not found:
+            raise QueryRejected(
+                "the privacy loss is too small to be split among the answers of a stream",
+                code="epsilon_small",
+            )
+        return found
+
     return LossShare(
-        part, min(known) if len(known) == len(rhos) else None, _rounded_down(min(deltas)), choice
+        part,
+        min(known) if len(known) == len(rhos) else None,
+        _rounded_down(min(deltas)),
+        choice,
+        pure_of=pure,
     )
 
 

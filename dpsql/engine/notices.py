@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from statistics import median
 
@@ -102,10 +103,10 @@ def _mostly_noise(result: Result) -> Iterator[str]:
     intervals = result.intervals(CONFIDENCE)
     for place, name in enumerate(result.columns):
         cells = [
-            (value, (ends[1] - ends[0]) / 2)
+            (value if isinstance(value, int) else float(value), (ends[1] - ends[0]) / 2)
             for row, found in zip(result.rows, intervals, strict=True)
             for value, ends in [(row[place], found[place])]
-            if ends is not None and isinstance(value, (int, float))
+            if ends is not None and isinstance(value, (int, float, Decimal))
         ]
         poor = [(value, half) for value, half in cells if not half < abs(value)]
         poor = [(value, half) for value, half in poor if half]  # an exact zero is no noise

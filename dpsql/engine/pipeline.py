@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
+from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
@@ -51,7 +52,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.postprocess.occupied_groups import counted_sums, may_be_empty, occupied, with_null_sums
-from dpsql.release import GroupRows, Keys, ReleasedTable, refine, release, release_in_stages
+from dpsql.release import GroupRows, Keys, ReleasedTable, open_stream, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
@@ -62,6 +63,7 @@ from dpsql.sql.emit.stages import Stages
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
+from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
 from dpsql.version import VERSION
 
@@ -249,6 +251,51 @@ class Engine:
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
 
+    def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
+        """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
+        entries = self._charge(prepared)
+        with _noting(entries):
+            table = self._release(prepared.only, prepared, entries)
+            self._keep(prepared.releases, [table], {}, entries)
+            return table, self.receipt(prepared, entries, [table.plan])
+
+    def open_stream(self, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
+        """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
+        part, entries = prepared.only, self._charge(prepared)
+
+        def begin() -> RunningStream:
+            return open_stream(part.plan, part.statement, self.backend.run(part.statement.sql), self.entropy)
+
+        with _noting(entries):
+            try:
+                running = _without_frames(begin)
+            except (BackendError, InternalError) as error:
+                self._record(part, prepared, entries, error.code)
+                raise
+            return running, self.receipt(prepared, entries, [part.plan])
+
+    def streamed(
+        self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
+    ) -> StreamedCount:
+        """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
+        before = running.known(cells)
+        if before is not None:
+            return before
+        try:
+            return _without_frames(lambda: running.answer(cells, self.entropy))
+        except (BackendError, InternalError) as error:
+            self._record(prepared.only, prepared, () if entry is None else (entry,), error.code)
+            raise
+
+    def _record(
+        self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry], code: str
+    ) -> None:
+        """Records a failure after a charge, which counts towards a lock."""
+        if entries:
+            self.ledger.fail(
+                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code
+            )
+
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
@@ -349,14 +396,7 @@ class Engine:
         try:
             return self._drawn(part)
         except (BackendError, InternalError) as error:
-            if entries:
-                self.ledger.fail(
-                    part.tables,
-                    entries[0],
-                    analyst=self.analyst,
-                    query=prepared.asked.sql,
-                    code=error.code,
-                )
+            self._record(part, prepared, entries, error.code)
             raise
 
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
@@ -405,10 +445,14 @@ class Engine:
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+        digits = [decimal_digits(output.expr) for output in outer.outputs]
         return Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
-            types=tuple(types[:width]),
-            rows=tuple(tuple(row[:width]) for row in rows),
+            types=tuple(
+                kind if of is None else f"DECIMAL({of[0]},{of[1]})"
+                for kind, of in zip(types, digits, strict=False)
+            ),
+            rows=tuple(tuple(map(_value, row, digits)) for row in rows),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,
@@ -465,6 +509,9 @@ class Engine:
         )
 
 
+_Drawn = TypeVar("_Drawn")
+
+
 @contextmanager
 def _noting(entries: Sequence[Entry]) -> Iterator[None]:
     """Notes on whatever is raised after a charge that there was one, as `Error.charged` says it."""
@@ -475,8 +522,8 @@ def _noting(entries: Sequence[Entry]) -> Iterator[None]:
         raise
 
 
-def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
-    """The released table; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
+def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
+    """What is released; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
     failure: DatabaseError
     try:
         return draw()
@@ -488,6 +535,11 @@ def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
     finally:
         clear_cache()
     raise failure
+
+
+def _value(value: Any, digits: tuple[int, int] | None) -> Any:
+    """A value of the answer, which is a DECIMAL where its expression is one in the engine."""
+    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
 
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:

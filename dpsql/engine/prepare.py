@@ -176,6 +176,8 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
         best = plan.top_k
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
     noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.quantiles]
+    if plan.synthesis is not None:
+        noised += plan.synthesis.mechanism.describe()
     if isinstance(plan.selection, OptimalPartitionSelection):
         noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
     return noised

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.accounting.accountants import Accountant
@@ -59,7 +60,7 @@ class Cell:
                 result.branches, result.rows, result.intervals(confidence), strict=True
             )
             for column, (value, ends) in enumerate(zip(row, intervals, strict=True))
-            if ends is not None and isinstance(value, (int, float))
+            if ends is not None and isinstance(value, (int, float, Decimal))
         )
 
     def met(self, share: Fraction) -> bool:

@@ -144,6 +144,16 @@ ENTRIES = (
         example=("CAST(6 AS VARCHAR)", "6"),
     ),
     Function(
+        "cast_varchar decimal",
+        "CAST(decimal AS VARCHAR)",
+        fixed(Type.VARCHAR, (Type.DOUBLE,), INTEGER, INTEGER),
+        "TRY_CAST(TRY_CAST({0} AS DECIMAL({1}, {2})) AS VARCHAR)",
+        f"{_TOTAL}; of a DECIMAL, with all its digits after the point, which are constants",
+        literals=frozenset({1, 2}),
+        check=_precision,
+        example=("CAST(CAST('2.5' AS DECIMAL(10, 2)) AS VARCHAR)", "2.50"),
+    ),
+    Function(
         "cast_boolean",
         "CAST(x AS BOOLEAN)",
         fixed(Type.BOOLEAN, _PLAIN),

@@ -32,7 +32,9 @@ class Facts:
     digits after the point a column of a derived table has, where it is DECIMAL in the engine; what follows of it is in the
     plan, so that it is not compared. Nor are `link_keys`, the parts of declared keys that its values are: which rows may
     be joined follows from them. `path` is the way to a field of a STRUCT: the column and the names of fields; empty for a
-    column itself.
+    column itself. `decimal` are the digits of a column of a derived table that is made of DECIMAL columns, all of them and
+    those after the point, `inexact` says that arithmetic on these rounds its values, and `widened`
+    that it holds whole numbers, which were computed as DOUBLE; none of the three is compared.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -46,6 +48,9 @@ class Facts:
     scale: int | None = field(default=None, compare=False)
     link_keys: frozenset[LinkKey] = field(default=frozenset(), compare=False)
     path: tuple[str, ...] = later((), "path")
+    decimal: tuple[int, int] | None = field(default=None, compare=False)
+    inexact: bool = field(default=False, compare=False)
+    widened: bool = field(default=False, compare=False)
 
     @property
     def is_unit(self) -> bool:
@@ -110,7 +115,8 @@ class Released:
     """A column of the released table, by its name there: public from the release on.
 
     Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
-    interval: `end_of` says of what such a column is an end, and which, "low" or "high". The name alone tells columns apart.
+    interval: `end_of` says of what such a column is an end, and which, "low" or "high". `decimal` are the digits of a value
+    that is DECIMAL in the engine, all of them and those after the point. The name alone tells columns apart.
     """
 
     tag: ClassVar[str] = "Released"
@@ -118,6 +124,7 @@ class Released:
     name: str
     type: Type
     end_of: tuple[Expr, str] | None = field(default=None, compare=False, repr=False)
+    decimal: tuple[int, int] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name

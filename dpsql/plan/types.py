@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from decimal import Decimal
 
 from dpsql.plan.tags import TaggedEnum
 
@@ -44,6 +45,8 @@ class Type(TaggedEnum):
 
 Value = int | float | str | bool | dt.date | dt.datetime | dt.time | uuid.UUID | bytes | None
 """A value of one of the types: what literals, domains and released cells hold."""
+Answered = Value | Decimal
+"""A value of an answer, where what is DECIMAL in the engine is one."""
 Pairs = tuple[tuple[Value, Value], ...]
 """A map of released values as a literal of the plan holds it."""
 

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import (
@@ -51,8 +52,8 @@ class LossShare:
     """The privacy loss that one release may spend: `epsilon`-DP, or with Gaussian noise `rho`-zCDP.
 
     Both are charged the same; `rho` is None if the accountant does not support Gaussian noise. `delta` is for partition
-    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss; without it, the
-    range is that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
+    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss, `pure_of` the ε of any
+    ε-DP release that does; without them, both are that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
     known for geometric noise only.
     """
 
@@ -61,10 +62,15 @@ class LossShare:
     delta: Fraction
     range_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
     refinable: bool = False
+    pure_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
 
     def range(self, share: Fraction) -> Fraction:
         """The range of an exponential mechanism that spends this share."""
         return self.epsilon * share if self.range_of is None else self.range_of(share)
+
+    def pure(self, share: Fraction) -> Fraction:
+        """The ε of an ε-DP release that spends this share."""
+        return self.epsilon * share if self.pure_of is None else self.pure_of(share)
 
 
 def choose(
@@ -115,13 +121,23 @@ def is_of_former_rule(version: str) -> bool:
 def former(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
     """The plan of the same release at the same loss as it was made before 0.3.0; None if that was the same one.
 
-    Clamps had another rule, and distinct values were bounded by the rows of a unit alone.
+    Clamps had another rule, distinct values were bounded by the rows of a unit alone, and decimals were on binary lattices.
     """
-    measures = tuple(replace(measure, most_distinct=0) for measure in plan.analysis.measures)
+    measures = tuple(map(_former_measure, plan.analysis.measures))
     few = plan.analysis.bound.rows < clamping.LEAST_ADDED
-    if plan.top_k is not None or not plan.vectors or (few and measures == plan.analysis.measures):
+    same = measures == plan.analysis.measures and (few or not plan.vectors)
+    if plan.top_k is not None or same:
         return None
     return _least_error(replace(plan.analysis, measures=measures), loss, FORMER)
+
+
+def _former_measure(measure: Measurand) -> Measurand:
+    lattice, ranked = measure.lattice, measure.quantile_lattice
+    if lattice is not None and lattice.digits:
+        lattice = Lattice.of(measure.interval, integral=False)
+    if ranked is not None and ranked.digits and measure.candidates is None:
+        ranked = Lattice.of(measure.interval, integral=False)
+    return replace(measure, most_distinct=0, lattice=lattice, quantile_lattice=ranked)
 
 
 def _least_error(analysis: Analysis, loss: LossShare, rule: LearningRule | None) -> MeasurementPlan:

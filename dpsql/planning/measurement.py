@@ -18,6 +18,9 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection, Thresh
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
+from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
+from dpsql.synthesis.stream import WeightsStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,16 @@ class VectorMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
+class SynthesisPlan:
+    """A synthetic histogram in place of a noisy one, or a stream of counts of it: `vector` is the count of rows."""
+
+    tag: ClassVar[str] = "Synthesis"
+
+    vector: StatisticVector
+    mechanism: Mwem | SmallDatabase | WeightsStream | RandomizedTable
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A plan of the same loss that was considered; `score` is the mean log of its predicted errors."""
 
@@ -74,6 +87,7 @@ class MeasurementPlan:
     quantiles: tuple[QuantileSelection, ...] = ()
     top_k: TopKSelection | None = None
     clamps: tuple[Clamp, ...] = ()
+    synthesis: SynthesisPlan | None = None
 
     def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
         """The plan with other points of its clamps, and the same losses."""

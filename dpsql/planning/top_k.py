@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -53,6 +54,18 @@ class TopKSelection:
                 place = self.mechanism.choose(penalties, entropy)
             found.append(left.pop(place))
         return found
+
+    def shortfall(self, groups: int, confidence: float) -> float:
+        """How far, in steps, a chosen group's score is from the best that was left, at most, with that probability for all choices.
+
+        Claim: a choice among n groups is off by (ln n + t)/rate or more with probability e^-t at most, by either mechanism.
+        Why: a group that is off by c is chosen by the exponential mechanism with probability e^(-rate·c) at most, as the best has
+        weight 1; by permute-and-flip only if its coin of that chance is heads. There are n groups, and as many unions as choices.
+        Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Corollary 3.12; McKenna, Sheldon 2020, section 3.
+        """
+        choices = min(self.top.count, groups)
+        depth = math.log(groups) + math.log(choices) - math.log1p(-confidence)
+        return depth / float(self.mechanism.rate)
 
     @property
     def event(self) -> Event:

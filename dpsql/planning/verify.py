@@ -27,11 +27,12 @@ from dpsql.errors import VerificationError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Staircase
 from dpsql.mechanisms.exponentials import exp_bounds
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
+from dpsql.planning.verify_synthesis import spent_by
 
 Vector = tuple[int, ...]
 Pair = tuple[int | Fraction, int | Fraction]
@@ -51,6 +52,9 @@ def verify(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
     if plan.top_k is not None:
         _verify_top_k(plan, plan.top_k)
+        return
+    if plan.synthesis is not None:
+        _verify_synthesis(plan, plan.synthesis)
         return
     spent = loss_by_kind(plan)
     chosen = sum((_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
@@ -104,6 +108,22 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
     kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
         raise VerificationError("the loss of top-k selection exceeds the charged loss")
+
+
+def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
+    """Tries the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
+    found, analysis = synthesis.mechanism, plan.analysis
+    if analysis.selects or analysis.domains is None:
+        raise VerificationError("a synthetic table has columns whose values are not public")
+    if found.shape != tuple(map(len, analysis.domains)):
+        raise VerificationError("a synthetic table has other columns than its rows")
+    l1 = Fraction(norms(synthesis.vector, analysis)[0])
+    spent = spent_by(found, l1, replaced=analysis.replace)
+    charged = _charged(plan.event)
+    if spent["range"] > charged["range"]:
+        raise VerificationError("the range of the choices of a synthetic table exceeds the charged loss")
+    if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
+        raise VerificationError("the noise of a synthetic table loses more than is charged")
 
 
 def _with_each_point(

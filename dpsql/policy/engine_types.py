@@ -58,7 +58,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         ("double", "double precision", "float8", "float", "float4", "real", "decimal", "numeric", "dec"),
         r"FLOAT|DOUBLE|DECIMAL\(.*\)",
         "as the nearest 64-bit floating-point number; NaN is NULL; up to 15 decimal digits are exact",
-        "as integer; a DECIMAL is compared and rounded as one, its sum is a DOUBLE",
+        "as integer; a DECIMAL is computed, compared, grouped, added up and answered as one",
         also=rf"{_WHOLE}|{UNLIMITED}",
         sized=("decimal", "numeric", "dec", "float"),
     ),

@@ -151,6 +151,8 @@ def _meant(value: str) -> str:
     name = value.partition("(")[0].strip()
     if fold(name) == "enum":
         return "declare it varchar, with its members as values"
+    if fold(name) in names and "(" in value and ")" not in value:
+        return f'between {{ and }} a comma begins the next key: write "{name}(12,2)" in quotes'
     if fold(name) in names and "(" in value:
         return f"write {name}, or the digits as in numeric(12,2)"
     hint = unread(value)

@@ -26,7 +26,8 @@ _FINEST = 2**400
 
 def combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and components, each with noise of its own."""
-    alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
+    alone = plan.selection is None and not plan.quantiles and plan.top_k is None
+    alone = alone and not plan.clamps and plan.synthesis is None
     return alone and all(measurement.mechanism.independent for measurement in plan.vectors)
 
 

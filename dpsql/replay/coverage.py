@@ -39,8 +39,10 @@ class Coverage:
 
     @classmethod
     def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
-        """The coverage of a plan; None if its groups, components or clamps were chosen privately."""
+        """The coverage of a plan; None if its groups, components or clamps were chosen privately, and of what is synthetic."""
         if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
+            return None
+        if plan.synthesis is not None:
             return None
         analysis = substitute(plan.analysis, values)
         served = tuple(

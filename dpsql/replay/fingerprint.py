@@ -62,7 +62,7 @@ class FingerprintRules:
     def fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
         """The fingerprint of a plan; `values` are those of the subqueries that it uses."""
         analysis = substitute(plan.analysis, values)
-        chosen = (plan.quantiles, plan.top_k, plan.clamps)
+        chosen = (plan.quantiles, plan.top_k, plan.clamps, *filter(None, [plan.synthesis]))
         vectors = tuple(measurement.vector for measurement in plan.vectors)
         statistic = (vectors, chosen, plan.selection is None)
         noised = (plan.vectors, chosen, plan.selection, plan.event)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,8 @@ def _in_csv(value: Any) -> Any:
     ('a\\x1b[2J\nb', "'=1+1", '-3.5', -3.5)
     """
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    if isinstance(text, Decimal):
+        return f"{text:f}"
     if not isinstance(text, str):
         return text
     escaped = "".join(char if char in "\t\n" or category(char) != "Cc" else repr(char)[1:-1] for char in text)
@@ -174,7 +177,7 @@ def _json(result: Result) -> str:
         "notices": list(result.notices),
         "receipt": result.receipt.to_dict(),
     }
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=float)
 
 
 def flat(result: Result) -> tuple[list[str], list[list[Any]]]:

@@ -39,22 +39,25 @@ SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
 """A list of values for each type that may have one."""
 
 
+ROWS: Final = "rows_per_unit"
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query for a column; `key` is what its answer proposes, `bounds` or `values`."""
+    """A query for a column; `key` is what its answer proposes, `bounds` or `values`. Of no column it is `rows_per_unit`."""
 
-    column: str
+    column: str | None
     key: str
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a column's key should hold, of which answer. `found` are bounds or values as a policy holds them."""
+    """What a column's key, or the table's, should hold, of which answer. `found` is as a policy holds it."""
 
-    column: str
+    column: str | None
     key: str
-    found: tuple[Any, ...]
+    found: tuple[Any, ...] | int
     result: Result
 
 
@@ -64,23 +67,28 @@ def questions(
     engine_types: Mapping[str, str],
     wanted: Sequence[str] = (),
     listed: Sequence[str] = (),
+    *,
+    rows: bool = False,
 ) -> tuple[Policy, list[Question]]:
     """The policy to ask under, and a query for each column without bounds and values, or for those that are `wanted`.
 
     `engine_types` are the database's types of the table's columns, `listed` are the columns whose values are proposed, where
-    bounds would be. Raises ProgrammingError for a column that is not declared or has the other of both already (`column`), and
-    for one that has no public range (`no_public_range`).
+    bounds would be. With `rows` there is a query for how many rows a unit has, and others only for columns that are named.
+    Raises ProgrammingError for a column that is not declared or has the other of both already (`column`), for one that has no
+    public range (`no_public_range`), and for rows of units that have one each (`rows_per_unit`).
     """
     declared = _private(policy, table)
     listed = [_declared(declared, table, name) for name in listed]
     named = [*(_declared(declared, table, name) for name in wanted), *listed]
-    asked = list(dict.fromkeys(named)) or [name for name, spec in declared.columns.items() if _is_open(spec)]
+    asked = list(dict.fromkeys(named))
+    if not asked and not rows:
+        asked = [name for name, spec in declared.columns.items() if _is_open(spec)]
     keys = {fold(name) for name in _keys_of(policy, table)}
     if not named:
         asked = [name for name in asked if fold(name) not in keys]
     columns = dict(declared.columns.items())
     types = {fold(name): kind for name, kind in engine_types.items()}
-    found = list[Question]()
+    found = [Question(None, ROWS, _rows(policy, table))] if rows else []
     for name in asked:
         spec = declared.columns[name]
         if spec.max_elements is not None or spec.type in ("boolean", "blob", "time", "uuid"):
@@ -125,7 +133,15 @@ def proposal(question: Question, policy: Policy, table: str, result: Result) -> 
     if question.key == "values":
         values = tuple(value for (value,) in result.rows if value is not None)
         return Proposal(question.column, "values", values, result) if 0 < len(values) <= MOST_LISTED else None
-    spec = policy.tables[_named(policy, table)].columns[question.column]
+    declared = policy.tables[_named(policy, table)]
+    if question.column is None:
+        ((rows,),) = result.rows
+        if rows is None:
+            return None
+        most = max(1, int(_bound(rows)))
+        step = 10 ** max(0, _magnitude(Fraction(most)) - 1)
+        return Proposal(None, ROWS, min(-(-most // step) * step, declared.rows_per_unit or most), result)
+    spec = declared.columns[question.column]
     ((low, high),) = result.rows
     if low is None or high is None or spec.bounds is None:
         return None
@@ -247,6 +263,22 @@ def _quantiles(policy: Policy, table: str, column: str) -> str:
         f"SELECT {aggregate}(least_value, {_LOW}) AS low, {aggregate}(greatest_value, {_HIGH}) AS high FROM"
         f" (SELECT {unit}, MIN({name}) AS least_value, MAX({name}) AS greatest_value FROM {_table(table)} GROUP BY {unit})"
         " AS of_units"
+    )
+
+
+def _rows(policy: Policy, table: str) -> str:
+    """The query for how many rows nearly every unit has at most."""
+    own, whose = policy.tables[_named(policy, table)], policy.unit_of(_named(policy, table))
+    if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
+        raise ProgrammingError(
+            f"of {table} each unit has one row",
+            code="rows_per_unit",
+            hint="--column proposes bounds, --values values",
+        )
+    unit = _quoted(whose.column)
+    return (
+        f"SELECT QUANTILE_DISC(number, {_HIGH}) AS most FROM"
+        f" (SELECT {unit}, COUNT(*) AS number FROM {_table(table)} GROUP BY {unit}) AS of_units"
     )
 
 

@@ -14,23 +14,28 @@ from dpsql.policy import Policy, fold, load
 from dpsql.policy.exact import show_number
 from dpsql.policy.skeleton import quoted
 
-Keys = Mapping[str, Mapping[str, Sequence[Any]]]
-"""For each column its keys and what they should hold."""
+Keys = Mapping[str | None, Mapping[str, Sequence[Any] | int]]
+"""For each column its keys and what they should hold; those of the table itself under None."""
 
 
 def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ()) -> str:
-    """The policy's text in which these columns of the table have these keys; `remarks` are comments before it.
+    """The policy's text in which these columns of the table, or the table itself, have these keys; `remarks` are comments before it.
 
     Raises PolicyError (`not_edited`) where the text is laid out so that the policy would not be the same but for these.
     """
     before = load(text + "\n")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    declared = _at(_at(_at(root, "tables"), table), "columns")
+    whole = _at(_at(root, "tables"), table)
     edits = [
         edit
         for column, keys in columns.items()
         for key, found in keys.items()
-        for edit in _edits(text, _at(declared, column), key, yaml_list(found))
+        for edit in _edits(
+            text,
+            whole if column is None else _at(_at(whole, "columns"), column),
+            key,
+            str(found) if isinstance(found, int) else yaml_list(found),
+        )
     ]
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
@@ -97,9 +102,13 @@ def _are_as_wanted(after: Policy, before: Policy, table: str, columns: Keys) -> 
     if old is None or new is None or list(old.columns) != list(new.columns):
         return False
     for name, keys in columns.items():
-        spec = new.columns[name]
-        if any(tuple(getattr(spec, key) or ()) != tuple(found) for key, found in keys.items()):
-            return False
+        spec = new if name is None else new.columns[name]
+        for key, found in keys.items():
+            held = getattr(spec, key)
+            if (held if isinstance(found, int) else tuple(held or ())) != (
+                found if isinstance(found, int) else tuple(found)
+            ):
+                return False
 
     def rest(policy: Policy) -> Any:
         dumped = policy.model_dump(mode="json", exclude_unset=True)
@@ -107,7 +116,7 @@ def _are_as_wanted(after: Policy, before: Policy, table: str, columns: Keys) -> 
             if fold(known) == fold(table):
                 for name, keys in columns.items():
                     for key in keys:
-                        own["columns"][name].pop(key, None)
+                        (own if name is None else own["columns"][name]).pop(key, None)
         return dumped
 
     return bool(rest(after) == rest(before))

@@ -40,7 +40,9 @@ def written(value: Any) -> Any:
             return value.isoformat()
         case bytes():
             return base64.b64encode(value).decode("ascii")
-        case uuid.UUID() | Decimal():
+        case Decimal():
+            return f"{value:f}"
+        case uuid.UUID():
             return str(value)
         case dict():
             return [[written(key), written(each)] for key, each in value.items()]
@@ -65,9 +67,9 @@ def read(value: Any, kind: str) -> Any:
             of, _, counted = kind[4:-1].rpartition(", ")
             return {read(key, of): read(each, counted) for key, each in value}
         return value
-    reader = _READ.get(kind)
+    reader = Decimal if kind.startswith("DECIMAL(") else _READ.get(kind)
     if isinstance(value, str) and reader is not None:
-        with suppress(ValueError):
+        with suppress(ValueError, ArithmeticError):
             return reader(value)
     return value
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from differential.world import DOMAINS, FREE, PUBLIC, TABLES
+from differential.world import DECIMALS, DOMAINS, FREE, PUBLIC, TABLES
 
 INT, REAL, TEXT, DATE, TIME, BOOL, UNIT, LINK = "int", "real", "text", "date", "time", "bool", "unit", "link"
 _KINDS = {
     "BIGINT": INT, "INTEGER": INT, "DOUBLE": REAL, "VARCHAR": TEXT, "DATE": DATE, "TIMESTAMP": TIME, "BOOLEAN": BOOL,
+    "DECIMAL(6, 2)": REAL,
 }  # fmt: skip
 _DAYS = ("2024-02-29", "2024-01-01", "2024-06-30", "1980-02-29", "2023-12-01")
 
@@ -129,6 +130,9 @@ class Grammar:
             return pick(cols).text
         inner = lambda: self.real(scope, depth - 1)  # noqa: E731
         flat = lambda: self.real(scope, 0)  # noqa: E731
+        decimals = [col.text for col in cols if col.name in DECIMALS]
+        if decimals and self.chance(0.5):
+            return self.decimal(decimals)
         return self.one(
             (6, lambda: pick(cols).text),
             (1, lambda: f"({inner()} {pick('+-')} {inner()})"),
@@ -140,6 +144,19 @@ class Grammar:
             (1, lambda: f"COALESCE({flat()}, {pick(('0', '1.5', '-2'))})"),
             (1, lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {flat()} ELSE {inner()} END"),
             (1, lambda: f"{pick(('GREATEST', 'LEAST'))}({flat()}, {pick(('1', '0.5'))})"),
+        )
+
+    def decimal(self, columns: Sequence[str]) -> str:
+        """A number that is computed of DECIMAL columns, of which binary fractions say few."""
+        column = self.rng.choice(columns)
+        return self.one(
+            (2, lambda: column),
+            (2, lambda: f"({column} * {self.rng.choice(('0.1', '0.3', '3', '1.05'))})"),
+            (2, lambda: f"({column} {self.rng.choice('+-')} {self.rng.choice(('0.1', '0.05', '0.7'))})"),
+            (1, lambda: f"({column} * 0.1 - {column} * 0.3)"),
+            (1, lambda: f"({column} % {self.rng.choice(('0.1', '0.15', '2'))})"),
+            (1, lambda: f"{self.rng.choice(('ROUND', 'TRUNC'))}({column} * 0.15, 1)"),
+            (1, lambda: f"CAST({column} * 0.1 AS DECIMAL(8, 2))"),
         )
 
     def number(self, scope: Sequence[Col], depth: int = 2) -> str:

@@ -115,7 +115,7 @@ def _same_by(names: Sequence[str]) -> Callable[[Row, Row], bool]:
 def _same(ours: Any, theirs: Any) -> bool:
     if ours is None or theirs is None or isinstance(ours, bool) or isinstance(theirs, bool):
         return ours is theirs
-    if isinstance(ours, (int, float)) and isinstance(theirs, (int, float, Decimal)):
+    if isinstance(ours, (int, float, Decimal)) and isinstance(theirs, (int, float, Decimal)):
         return ours == theirs or math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=_STEP)
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return {key: value for key, value in ours.items() if value} == theirs

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MISMATCHES: Mapping[str, str] = {
+    "the text of a whole number that was computed without bounds": (
+        "SELECT SUM(LEAST(LENGTH(CAST(c3 AS VARCHAR)), 8)) AS s "
+        "FROM (SELECT pid, UNNEST([1, 1, NULL]) * 2 AS c3 FROM visits) t1"
+    ),
     "join behind an outer join": (
         "SELECT COUNT(*) AS a FROM orders t1 LEFT JOIN regions t2 ON t1.qty = t2.pop JOIN steps t3 ON t1.qty = t3.lvl"
     ),

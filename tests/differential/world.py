@@ -48,7 +48,7 @@ TABLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("open", "BOOLEAN"),
     ),
     "items": (
-        ("vid", "BIGINT"), ("sku", "VARCHAR"), ("price", "DOUBLE"), ("units", "INTEGER"), ("flag", "BOOLEAN"),
+        ("vid", "BIGINT"), ("sku", "VARCHAR"), ("price", "DECIMAL(6, 2)"), ("units", "INTEGER"), ("flag", "BOOLEAN"),
     ),
     "tags": (("pid", "BIGINT"), ("tag", "VARCHAR"), ("weight", "INTEGER"), ("since", "DATE")),
     "regions": (("city", "VARCHAR"), ("region", "VARCHAR"), ("pop", "INTEGER"), ("founded", "DATE")),
@@ -75,6 +75,8 @@ BOUNDS: Mapping[str, tuple[Any, Any]] = {
     "day": ("2024-01-01", "2024-12-31"), "qty": (-3, 4), "amount": (-16, 16), "price": (0, 32), "units": (0, 9),
     "weight": (-2, 6), "since": ("2023-12-01", "2024-02-10"),
 }  # fmt: skip
+DECIMALS = ("price",)
+"""Columns of DECIMAL."""
 ROWS_PER_UNIT = {"people": 1, "visits": 3, "orders": 2, "items": 4, "tags": 2}
 
 
@@ -115,7 +117,7 @@ _STEPS = ((0, "low", 0.5), (1, "low", -0.0), (3, "mid", 2.25), (5, "high", None)
 
 @dataclass(frozen=True)
 class _Draws:
-    """Values of columns, NULLs among them; reals are multiples of a quarter, so that their sums are exact."""
+    """Values of columns, NULLs among them; reals are multiples of a quarter, decimals of 0.05, so that their sums are exact."""
 
     rng: random.Random
 
@@ -124,6 +126,8 @@ class _Draws:
 
     def real(self, name: str) -> float | None:
         low, high = BOUNDS[name]
+        if name in DECIMALS:
+            return self.of((0.0, float(low), float(high), self.rng.randint(low * 20, high * 20) / 20))
         inside = self.rng.randint(low * 4, high * 4) / 4
         return self.of((-0.0, 0.0, float(low), float(high), inside, inside))
 

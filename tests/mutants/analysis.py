@@ -147,10 +147,26 @@ FAULTS = (
     Fault(
         "lattice-finer-than-it-says",
         "dpsql.analysis.lattice:Lattice.step",
-        "return Fraction(2) ** self.exponent",
-        "return Fraction(2) ** (self.exponent - 1)",
+        "return Fraction(2) ** self.exponent / Fraction(10**self.digits)",
+        "return Fraction(2) ** (self.exponent - 1) / Fraction(10**self.digits)",
         "values are twice as many steps as was derived",
         "tests/analysis/test_lattice.py::test_a_lattice_encloses_its_interval_by_less_than_a_step",
+    ),
+    Fault(
+        "decimals-on-a-binary-lattice",
+        "dpsql.analysis.analyse:_measure",
+        "digits = None if decimal is None else decimal[1]",
+        "digits = None",
+        "sums of decimals are off by what their values were rounded",
+        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT SUM(b), SUM(b - 0.01), MAX(b) FROM t]",
+    ),
+    Fault(
+        "decimal-bounds-rounded-inward",
+        "dpsql.analysis.lattice:Lattice.of",
+        "replace(whole, digits=digits)",
+        "replace(whole, digits=digits, high=whole.high - 1)",
+        "a decimal at its bound is a step larger than the largest",
+        "tests/analysis/test_lattice.py::test_a_value_at_a_bound_that_is_no_multiple_of_the_step_stays_within",
     ),
     Fault(
         "replacement-not-doubled",

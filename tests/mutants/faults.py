@@ -29,6 +29,7 @@ from . import (
     sql,
     staircase,
     suggested,
+    synthesis,
     units,
 )
 
@@ -49,6 +50,7 @@ FAULTS = tuple(
         library,
         staircase,
         suggested,
+        synthesis,
         accounting,
         ledger,
         partitions,

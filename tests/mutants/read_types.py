@@ -140,4 +140,37 @@ FAULTS = (
         "0.1 + 0.2 is not 0.3",
         f"{_TYPES}::test_decimals_are_equal_as_in_duckdb[a + b = 0.3]",
     ),
+    Fault(
+        "fields-in-brackets-are-read-backwards",
+        "dpsql.sql.lower.scope:Scope._field_of",
+        "names.insert(0, name)",
+        "names.append(name)",
+        "s['z']['n'] is s.n.z",
+        "tests/sql/test_column_types.py::test_it_is_duckdbs[SELECT s['city'] AS k, SUM(s['z']['n']) FROM t GROUP BY k]",
+    ),
+    Fault(
+        "lateral-forgets-its-name",
+        "dpsql.sql.lower.from_clause:_derived",
+        "None if alias is None else alias.copy()",
+        "None",
+        "the columns of a derived table for LATERAL are not found",
+        "tests/sql/test_column_types.py::test_it_is_duckdbs"
+        "[SELECT SUM(v.f) FROM people p JOIN LATERAL (SELECT id, f FROM t) v ON v.id = p.id]",
+    ),
+    Fault(
+        "texts-of-decimals-are-of-doubles",
+        "dpsql.sql.lower.calls:_finished",
+        "decimal_text(built.arguments[0])",
+        "None",
+        "the text of 0.50 is 0.5",
+        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE CAST(d AS VARCHAR) LIKE '%.50']",
+    ),
+    Fault(
+        "remainders-of-decimals-are-of-doubles",
+        "dpsql.sql.lower.decimals:rounded",
+        "name == 'remainder'",
+        "False",
+        "0.3 % 0.1 is not 0",
+        "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE d % 0.1 = 0 AND (e * 3) % 0.2 = 0.1]",
+    ),
 )

@@ -233,11 +233,11 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine.pipeline:Engine._release",
+        "dpsql.engine.pipeline:Engine._record",
         """
         if entries:
             self.ledger.fail(
-                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=error.code
+                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code
             )
         """,
         """

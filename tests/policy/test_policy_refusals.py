@@ -281,6 +281,7 @@ def test_a_flood_of_problems_is_cut_short() -> None:
         ("type: double", "type: 'int[]'", "declare the type of its elements, and max_elements"),
         ("type: double", "type: enum(a)", "declare it varchar, with its members as values"),
         ("type: double", "type: bigint(3)", "write bigint"),
+        ("type: double", "type: numeric(12,2)", 'write "numeric(12,2)" in quotes'),
         ("type: double", "type: doubel", "did you mean double?"),
         (SEX, "values: [F, NO]", "put quotes around it"),
         (SEX, "values: [F, 7]", "put quotes around it: '7'"),

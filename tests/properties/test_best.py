@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import duckdb
 import pytest
+from entropy import SeededEntropy
 from properties.pairs import Case, pairs_of
 from properties.worlds import World, policy
 
@@ -109,6 +110,44 @@ def test_the_auction(accountant: str, price: str) -> None:
         assert lattice is not None
         assert (best.low, best.high * lattice.step) == (0, 1000)
         assert isinstance(release.plan.event, Pure if accountant == "pure" else BoundedRange)
+
+
+LISTED = (
+    "SELECT ARG_MAX(price, revenue) AS price FROM (SELECT c.price, SUM(c.price) AS revenue "
+    "FROM (VALUES (100), (250), (400), (700)) AS c(price) JOIN bids AS b ON b.bid >= c.price GROUP BY c.price)"
+)
+"""The auction over candidates that the analyst lists."""
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+@pytest.mark.parametrize("sql", [LISTED, AUCTION.replace("LIMIT 1", "LIMIT 3")], ids=["listed", "top 3"])
+def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str) -> None:
+    """EXPLAIN says how far off a choice is at most: with 95% probability, in the score's unit; 200 draws hold it."""
+    with auction(accountant) as con:
+        explained = con.explain(sql, epsilon=0.1)
+        (release,) = explained.prepared.releases
+        plan, best = release.plan, release.plan.top_k
+        assert best is not None
+        assert plan.analysis.domains is not None
+        assert plan.analysis.measures[0].lattice is not None
+        groups, step = len(plan.analysis.domains[0]), float(plan.analysis.measures[0].lattice.step)
+        bound = best.shortfall(groups, 0.95)
+        assert f"no chosen score is more than {bound * step:,.4g} from the best of {groups:,}" in str(
+            explained
+        )
+        exact = con.engine.backend.run(release.statement.sql).reveal()
+        scores = _scores(plan.analysis, release.statement, exact)[1]
+        entropy, worse = SeededEntropy(3), 0
+        for _ in range(200):
+            left = sorted(scores)
+            chosen = [scores[place] for place in best.choose(scores, entropy)]
+            off = []
+            for score in chosen:
+                off.append(left[-1] - score)
+                left.remove(score)
+            worse += max(off) > bound
+        assert worse <= 0.05 * 200 + 5 * (0.05 * 0.95 * 200) ** 0.5
+        assert bound < best.high * 2_000
 
 
 def test_noise_on_every_revenue_would_drown_it() -> None:

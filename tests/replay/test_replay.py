@@ -10,12 +10,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from clinic import POLICY, database
 from entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy
 from small_study import write_study
 
 import dpsql
+from dpsql.analysis import analyse
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine import pipeline, replay
@@ -287,6 +289,27 @@ def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
     con.query(COUNT, epsilon=0.25)
     con.query(COUNT, epsilon=0.125)
     assert planned == [1]
+
+
+def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were on binary lattices, from which their values are computed; what is asked anew is on one of decimals."""
+    data = duckdb.connect()
+    data.execute(
+        "CREATE TABLE t AS SELECT i AS id, CAST(i * 9.99 AS DECIMAL(9, 2)) AS x FROM range(900) r(i)"
+    )
+    table = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "decimal", "bounds": [0, 10**6]}}}
+    policy = {"version": 1, "privacy_unit": "p", "budget": {"epsilon": 1e6}, "tables": {"t": table}}
+    asked = ["SELECT SUM(x) FROM t", "SELECT AVG(x), COUNT(*) FROM t", "SELECT MEDIAN(x) FROM t"]
+    with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=10) as connection:
+        with monkeypatch.context() as old:
+            old.setattr(pipeline, "VERSION", "0.2.0")
+            old.setattr(analyse, "decimal_digits", lambda _: None)
+            before = [connection.query(sql) for sql in asked]
+        again = [connection.query(sql) for sql in asked]
+        assert [result.rows for result in again] == [result.rows for result in before]
+        assert [bool(result.receipt.replayed) for result in again] == [True] * 3
+        anew = [connection.query(sql, epsilon=9) for sql in asked]
+        assert [result.receipt.replayed for result in anew] == [()] * 3
 
 
 def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum, later
 from dpsql.plan.types import Type
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.measurement import VectorMeasurement
+from dpsql.planning.measurement import SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.top_k import TopKSelection
@@ -41,6 +41,7 @@ ENTERING = (
     VectorMeasurement,
     QuantileSelection,
     TopKSelection,
+    SynthesisPlan,
     Clamp,
     Threshold,
     OptimalPartitionSelection,
@@ -49,6 +50,7 @@ ENTERING = (
 )
 """What fingerprints are made of: `replay/fingerprint.py`, `replay/coverage.py` and `show.digest`."""
 FIELDS = {
+    "AboveThreshold": 3,
     "Aggregation": 6,
     "Analysis": 5,
     "Answer": 3,
@@ -86,6 +88,7 @@ FIELDS = {
     "Measure": 6,
     "MeasuredBlock": 4,
     "Merged": 1,
+    "Mwem": 9,
     "Order": 3,
     "Output": 2,
     "PartitionSelection": 2,
@@ -103,10 +106,14 @@ FIELDS = {
     "Selection": 1,
     "Sensitivity": 3,
     "SetOperation": 5,
+    "RandomizedTable": 6,
+    "SmallDatabase": 10,
     "Staircase": 3,
+    "Synthesis": 2,
     "Top": 2,
     "Unit": 3,
     "Values": 3,
+    "WeightsStream": 5,
     "Windowed": 7,
     "Windows": 5,
     "Within": 3,

@@ -170,7 +170,7 @@ def both() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_it_is_duckdbs(both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], phrase: str) -> None:
     """All rows, numbers but for the last digits."""
-    _check(*both, PHRASES[phrase])
+    check(*both, PHRASES[phrase])
 
 
 @pytest.mark.parametrize("phrase", REFUSED)
@@ -178,14 +178,36 @@ def test_what_is_refused_has_a_rewrite(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], phrase: str
 ) -> None:
     """The hint says it, and its answer is DuckDB's."""
-    refused, hint, instead = REFUSED[phrase]
+    check_refused(*both, *REFUSED[phrase])
+
+
+def test_a_sum_alone_does_not_say_that_nobody_is_there(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection],
+) -> None:
+    """It is 0, and the group of NULL is there, until a count beside it says that both are of nobody."""
+    alone, keyed = (
+        "SELECT SUM(age) FROM people WHERE age > 69",
+        "SELECT age, SUM(age) FROM people WHERE age < 22",
+    )
+    assert both[1].query(alone).rows == ((0,),)
+    assert both[1].query(alone.replace("SUM", "COUNT(*), SUM")).rows == ((0, None),)
+    assert None in [row[0] for row in both[1].query(f"{keyed} OR age IS NULL AND id < 0 GROUP BY age").rows]
+    counted = f"{keyed} OR age IS NULL AND id < 0 GROUP BY age".replace("SUM", "COUNT(*), SUM")
+    assert None not in [row[0] for row in both[1].query(counted).rows]
+
+
+def check_refused(
+    database: duckdb.DuckDBPyConnection, connection: dpsql.Connection, refused: str, hint: str, instead: str
+) -> None:
+    """A statement is refused with a hint, and what it says to write instead is answered as DuckDB does."""
     with pytest.raises(dpsql.QueryRejected) as caught:
-        both[1].explain(refused)
+        connection.explain(refused)
     assert hint in str(caught.value.hint)
-    _check(*both, instead)
+    check(database, connection, instead)
 
 
-def _check(database: duckdb.DuckDBPyConnection, connection: dpsql.Connection, query: str) -> None:
+def check(database: duckdb.DuckDBPyConnection, connection: dpsql.Connection, query: str) -> None:
+    """The answer is DuckDB's, numbers but for the last digits."""
     ours = sorted(map(tuple, connection.query(query).rows), key=repr)
     theirs = sorted(database.execute(query).fetchall(), key=repr)
     assert len(ours) == len(theirs), (ours, theirs)

@@ -36,9 +36,29 @@ def survives(engine: Engine, text: str) -> str | None:
             engine.public,
         )
     except dpsql.Error as error:
-        str(error)
-        return error.code
-    return None
+        found = error
+    else:
+        return None
+    assert "sqlglot" in text or "sqlglot" not in str(found)
+    return found.code
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT COUNT(*) FROM visits WHERE cost >", "something is missing near '>' (line 1, column 40)"),
+        ("SELECT SUM() FROM visits GROUP", "something is missing near ')' (line 1, column 12)"),
+        ("SELECT a b c FROM visits", "'c' is not expected here (line 1, column 12)"),
+        ("SELECT CASE x FROM visits", "expected END after CASE"),
+        ("SELECT * FROM visits JOIN", "the query cannot be parsed after 'JOIN'"),
+    ],
+)
+def test_what_cannot_be_parsed_is_said_in_words(text: str, words: str) -> None:
+    """With the place, and no word of the parser's own."""
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        parse(text)
+    assert refused.value.code == "syntax"
+    assert words in str(refused.value)
 
 
 @settings(max_examples=examples(300))

@@ -93,6 +93,32 @@ def test_proposals_hold_what_most_have_and_are_charged_in_all(
         assert con.budget()["visits"].remaining_epsilon == left
 
 
+def test_rows_of_a_unit_are_what_nearly_all_have(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a wide number that holds by what everyone knows; a round number in its place, and no column is asked of."""
+    with duckdb.connect(str(clinic)) as connection:
+        connection.execute("INSERT INTO visits SELECT 5, 'A', 40, 20, DATE '2024-01-01' FROM range(200)")
+    rules = clinic.with_suffix(".yaml")
+    rules.write_text(POLICY.replace("rows_per_unit: 4", "rows_per_unit: 365"), encoding="utf-8")
+    assert run("suggest", "visits", clinic, "-e", "1", "--rows-per-unit") == 0
+    shown = capsys.readouterr().out
+    assert "+    rows_per_unit: 3\n" in shown
+    assert "visits: rows_per_unit is what 99% of the units have" in shown
+    found = load(clinic.with_suffix(".suggested.yaml")).tables["visits"]
+    assert found.rows_per_unit == 3
+    assert len(json.loads(clinic.with_suffix(".suggested.receipts.json").read_text(encoding="utf-8"))) == 1
+
+
+@pytest.mark.parametrize("unit", ["unit: row", "unit: id\n    rows_per_unit: 1"])
+def test_rows_of_units_that_have_one_each_are_not_asked_for(
+    clinic: Path, capsys: pytest.CaptureFixture[str], unit: str
+) -> None:
+    """There is nothing to propose."""
+    rules = POLICY.replace("unit: id\n    rows_per_unit: 4", unit)
+    clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
+    assert run("suggest", "visits", clinic, "-e", "1", "--rows-per-unit", "--check") == 1
+    assert "error[rows_per_unit]: of visits each unit has one row" in capsys.readouterr().err
+
+
 def test_all_columns_fit_or_none_is_asked(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What does not fit into the budget as a whole charges nothing."""
     assert run("suggest", "visits", clinic, "-e", "90") == 4

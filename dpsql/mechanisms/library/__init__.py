@@ -12,6 +12,7 @@ from dpsql.mechanisms.library.gaussian import DiscreteGaussianMechanism, Gaussia
 from dpsql.mechanisms.library.laplace import GeometricMechanism, LaplaceMechanism
 from dpsql.mechanisms.library.norms import CubeMechanism, VectorMechanism
 from dpsql.mechanisms.library.responses import LocalMechanism, RandomizedResponse, UnaryEncoding
+from dpsql.mechanisms.library.second_moments import SecondMoments
 from dpsql.mechanisms.library.selection import (
     ExponentialMechanism,
     PermuteAndFlipMechanism,
@@ -52,6 +53,7 @@ __all__ = [
     "PermuteAndFlipMechanism",
     "RandomizedResponse",
     "ReportNoisyMax",
+    "SecondMoments",
     "SelectionMechanism",
     "StaircaseMechanism",
     "UnaryEncoding",

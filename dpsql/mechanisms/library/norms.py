@@ -28,7 +28,7 @@ from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.sampler import ball
 from dpsql.request.loss import Amount, amount
 
-_MOST_OF_BALL = 12
+MOST_OF_BALL = 12
 """Beyond, so few proposals are kept that a draw takes long."""
 
 
@@ -202,7 +202,7 @@ class VectorMechanism(NoiseMechanism):
             sensitivity=sensitivity,
             step=spacing_of(self.step, sensitivity / epsilon),
         )
-        dimensions_within(self.dimensions, _MOST_OF_BALL)
+        dimensions_within(self.dimensions, MOST_OF_BALL)
 
     @property
     def spacing(self) -> Fraction:

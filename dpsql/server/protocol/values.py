@@ -108,6 +108,8 @@ def as_text(value: Any) -> str:
         if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         return repr(value).removesuffix(".0")
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     if isinstance(value, dt.datetime):
         return value.isoformat(" ")
     if isinstance(value, (list, tuple)):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.intervals import Known, interval
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
@@ -65,6 +66,9 @@ def one_zero(argument: Expr) -> str:
 def _added(template: str, argument: Expr, around: Interval) -> str:
     """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
 
+    The points of decimals are whole numbers of their last digit, so that the sum is the DOUBLE nearest to the DECIMAL that the
+    engine has, where both are below 2^50 of these.
+
     Claim: it is the same in whatever order the rows come, cannot fail, and of one value x it is x where |x| is no less
     than 2^-27 of the larger bound M, and within M 2^-80 (or 2^-1000) of it elsewhere.
     Why: points are whole numbers, at most 2^80 each, so the sum of 2^46 of them is a HUGEINT. A DOUBLE has 53 bits: where x is at
@@ -76,12 +80,16 @@ def _added(template: str, argument: Expr, around: Interval) -> str:
         lattice = Lattice.of(around, integral=True)
         added = template.format(f"({point(argument, lattice, number_or_null(argument))})")
         return added if lattice.step == 1 else f"({added}) * {constant(float(lattice.step))}"
-    lattice = Lattice.of(around, integral=False, bits=_BITS)
+    decimal = decimal_digits(argument)
+    lattice = Lattice.of(around, integral=False, bits=_BITS, digits=None if decimal is None else decimal[1])
     name, (low, high) = number_or_null(argument), (constant(float(end)) for end in lattice.interval.ends)
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
-    point_of = dialect().wide_point(held, divided(-lattice.exponent))
-    return dialect().scaled(template.format(point_of), divided(lattice.exponent))
+    up, down = divided(-lattice.exponent)
+    times = float(10**lattice.digits)
+    added = template.format(dialect().wide_point(held, (up * times, down)))
+    scaled = dialect().scaled(added, divided(lattice.exponent))
+    return f"({scaled}) / {constant(times)}" if lattice.digits else scaled
 
 
 def divided(exponent: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from dpsql.plan.expr import Call, Column, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
-from dpsql.sql.lower.decimals import before_cast, compared, rounded
+from dpsql.sql.lower.decimals import before_cast, compared, decimal_text, rounded
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
@@ -107,7 +107,7 @@ def _with_constants(
 def _as_text(argument: Expr) -> Expr:
     if argument.type in (Type.VARCHAR, Type.NULL):
         return argument
-    return call("cast_varchar", _whole_again(argument)) or argument
+    return decimal_text(argument) or call("cast_varchar", _whole_again(argument)) or argument
 
 
 def _readings(
@@ -180,7 +180,9 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     if built.function.integral and built.type is Type.INTEGER:
         return built.arguments[0]  # whole numbers are whole already
     if built.function.name == "cast_varchar":
-        built = typed(built.function, tuple(map(_whole_again, built.arguments))) or built
+        built = decimal_text(built.arguments[0]) or (
+            typed(built.function, tuple(map(_whole_again, built.arguments))) or built
+        )
     built = rounded(_widened(_on_one_line(built)))
     if built.size > MAX_SIZE:
         source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
@@ -218,11 +220,13 @@ def _widened(built: Call) -> Call:
 
 def _whole_again(argument: Expr) -> Expr:
     """Arithmetic that was widened, as the whole number that it stands for; NULL beyond 64 bits, where it has none."""
-    return (call("cast_bigint", argument) or argument) if _is_widened(argument) else argument
+    return (call("cast_bigint", argument) or argument) if is_widened(argument) else argument
 
 
-def _is_widened(expr: Expr) -> bool:
-    """Whether this is what `_widened` makes of integer arithmetic: arithmetic of integers that are read as DOUBLE."""
+def is_widened(expr: Expr) -> bool:
+    """Whether this is what `_widened` makes of integer arithmetic, or a column that holds it: integers that are read as DOUBLE."""
+    if isinstance(expr, Column):
+        return expr.facts.widened
     if not isinstance(expr, Call) or expr.type is not Type.DOUBLE or not expr.function.whole:
         return False
     read = [
@@ -231,7 +235,7 @@ def _is_widened(expr: Expr) -> bool:
     ]
     if all(each is not None and each.type is Type.INTEGER for each in read):
         return True
-    widened = [_is_widened(each) for each in expr.arguments]
+    widened = [is_widened(each) for each in expr.arguments]
     return any(widened) and all(
         known or each.type is Type.INTEGER for known, each in zip(widened, expr.arguments, strict=True)
     )

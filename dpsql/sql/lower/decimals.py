@@ -10,21 +10,12 @@ a half or to a whole number than 1/m of itself, unless it is one: so a half is s
 
 from __future__ import annotations
 
-import math
-import re
-from decimal import Decimal
-
+from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
 from dpsql.functions import call
-from dpsql.plan.expr import Call, Column, Expr, Literal, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.types import Type
 
-_STORED = re.compile(r"DECIMAL\(\d+,\s*(\d+)\)", re.ASCII)
-_MOST_SCALE = 18
-_ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
-"""Functions whose result has as many digits after the point as the argument with the most."""
-_INEXACT = frozenset({"add", "subtract", "multiply"})
-"""Functions that differ on DOUBLE from what they are on DECIMAL."""
-_EQUAL = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
+_COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge"})
 _WHOLE_CASTS = frozenset(
     f"cast_{sign}{size}"
     for sign in ("", "u")
@@ -34,49 +25,11 @@ _TO_WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "round_even"}
 
 
-def scale(expr: Expr) -> int | None:
-    """How many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
-
-    A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
-    """
-    if expr.type in (Type.INTEGER, Type.NULL):
-        return 0
-    found = _scale(expr) if expr.type is Type.DOUBLE else None
-    return found if found is not None and found <= _MOST_SCALE else None
-
-
-def _scale(expr: Expr) -> int | None:
-    match expr:
-        case Column():
-            stored = _STORED.fullmatch(expr.facts.engine_type)
-            return int(stored[1]) if stored else expr.facts.scale
-        case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
-            return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
-        case Call():
-            return _computed(expr)
-        case _:
-            return None
-
-
-def _computed(expr: Call) -> int | None:
-    name, arguments = expr.function.name, expr.arguments
-    if name == "cast_decimal":
-        digits = arguments[2]
-        return digits.value if isinstance(digits, Literal) and type(digits.value) is int else None
-    if name == "nullif":
-        return scale(arguments[0])
-    if name != "multiply" and name not in _ALIKE:
-        return None
-    scales = [scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
-    known = [found for found in scales if found is not None]
-    if len(known) < len(scales) or not known:
-        return None
-    return sum(known) if name == "multiply" else max(known)
-
-
 def rounded(built: Call) -> Call:
-    """The same as a call, but for ROUND, TRUNC, FLOOR and CEIL of a DECIMAL, which are done exactly."""
+    """The same as a call, but for ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL, which are done exactly."""
     name, value = built.function.name, built.arguments[0] if built.arguments else None
+    if name == "remainder":
+        return _remainder(built)
     if value is None or value.type is not Type.DOUBLE:
         return built
     computed = not isinstance(value, Column)
@@ -95,6 +48,14 @@ def rounded(built: Call) -> Call:
     return _at(value, own, min(digits, own), name)
 
 
+def decimal_text(value: Expr) -> Call | None:
+    """The text of a DECIMAL with all its digits after the point; None of other values."""
+    digits = decimal_digits(value)
+    if digits is None:
+        return None
+    return _of("cast_varchar decimal", value, *(Literal(each, Type.INTEGER) for each in digits))
+
+
 def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
     if name in _WHOLE_CASTS:
@@ -106,18 +67,35 @@ def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def compared(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The arguments of a call, of which decimals that are computed are what the engine has, where it asks for equality.
+    """The arguments of a call, of which decimals that are computed are what the engine has, where it compares.
 
-    So a + b is 0.3 where a is 0.1 and b is 0.2.
+    So a + b is 0.3 where a is 0.1 and b is 0.2, and no more than that.
     """
-    return tuple(map(_exactly, arguments)) if name in _EQUAL else arguments
+    return tuple(map(exactly, arguments)) if name in _COMPARES else arguments
 
 
-def _exactly(value: Expr) -> Expr:
-    own = scale(value) if value.type is Type.DOUBLE else None
-    if not own or not any(isinstance(part, Call) and part.function.name in _INEXACT for part in walk(value)):
+def exactly(value: Expr) -> Expr:
+    """A value, which is the DOUBLE nearest to the DECIMAL that the engine has, also where it is computed.
+
+    Equal decimals are then equal: as group keys, distinct values, and in comparisons.
+    """
+    if not is_inexact(value):
         return value
-    return _of("divide", _of("round", _of("multiply", _of("cast_double", value), _power(own))), _power(own))
+    power = _power(scale(value) or 0)
+    return _of("divide", _of("round", _of("multiply", _of("cast_double", value), power)), power)
+
+
+def _remainder(built: Call) -> Call:
+    """x % y of whole numbers of the last digit that either has."""
+    scales = [scale(argument) for argument in built.arguments]
+    known = [found for found in scales if found is not None]
+    if len(known) < len(scales) or not any(known):
+        return built
+    power = _power(max(known))
+    wholes = (
+        _of("round", _of("multiply", _of("cast_double", argument), power)) for argument in built.arguments
+    )
+    return _of("divide", _of("remainder", *wholes), power)
 
 
 def to_digits(value: Expr, digits: int) -> Expr:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
@@ -30,7 +31,8 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.lower.decimals import scale
+from dpsql.sql.lower.calls import is_widened
+from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
@@ -70,6 +72,9 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         compared_identity(expr, relation),
         scale(expr),
         _link_keys(expr, relation),
+        decimal=decimal_digits(expr),
+        inexact=is_inexact(expr),
+        widened=is_widened(expr),
     )
 
 
@@ -216,6 +221,11 @@ def put_together(
         facts = _together(ours.facts, theirs.facts, replace(ours.facts, type=shared))
         digits = scale(ours), scale(theirs)
         facts = replace(facts, scale=None if None in digits else max(found or 0 for found in digits))
+        decimals = decimal_digits(ours), decimal_digits(theirs)
+        facts = replace(
+            facts, decimal=None if None in digits or decimals == (None, None) else _wider(*decimals)
+        )
+        facts = replace(facts, inexact=is_inexact(ours) or is_inexact(theirs))
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
         left, right = _in_set(left), _in_set(right)
@@ -226,6 +236,13 @@ def put_together(
     if is_private(left):
         _check_units(context, node, operation)
     return operation
+
+
+def _wider(*digits: tuple[int, int] | None) -> tuple[int, int]:
+    """The digits of a DECIMAL that holds these and whole numbers."""
+    if None not in digits and len(set(digits)) == 1 and digits[0] is not None:
+        return digits[0]
+    return MOST_DIGITS, max(found[1] for found in digits if found is not None)
 
 
 def _in_set(source: Source) -> Source:
@@ -333,7 +350,18 @@ def answer(outer: OuterQuery, alias: str) -> PublicSubquery:
     """The released or public rows of a query as a source."""
     names = unique_names([output.name for output in outer.outputs])
     columns = [
-        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, outer)))
+        Column(
+            alias,
+            name,
+            Facts(
+                output.expr.type,
+                "",
+                *_values(output.expr, outer),
+                scale=scale(output.expr),
+                decimal=decimal_digits(output.expr),
+                inexact=is_inexact(output.expr),
+            ),
+        )
         for name, output in zip(names, outer.outputs, strict=True)
     ]
     return PublicSubquery(outer, alias, tuple(columns))
@@ -366,6 +394,6 @@ def project(
 ) -> Project:
     """The derived table with these columns."""
     names = unique_names([name for name, _ in items])
-    exprs = tuple(expr for _, expr in items)
+    exprs = tuple(exactly(expr) if distinct else expr for _, expr in items)
     columns = (Column(alias, name, facts_of(expr, relation)) for name, expr in zip(names, exprs, strict=True))
     return Project(relation, alias, exprs, tuple(columns), distinct)

@@ -31,7 +31,7 @@ def _sources(scope: Scope, select: exp.Select) -> list[Attached]:
     if origin is None:
         return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]
     (node,) = scope.source.take(origin, "this")
-    node, within = _bare(scope, node)
+    node, within = _bare(scope, _derived(scope, node))
     items = [Attached(scope.add(node), JoinKind.INNER, (), node)]
     for join in (*within, *(select.args.get("joins") or ())):
         _attach(scope, join, items)
@@ -64,7 +64,7 @@ def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
 def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     side = _side(scope, join)
     table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind", "method")
-    table, within = _bare(scope, table)
+    table, within = _bare(scope, _derived(scope, table))
     if within:
         _attach_group(scope, join, items, table, within)
         return
@@ -96,6 +96,16 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
         joined = replace(joined, alias=first.alias, node=first.node)
     items.append(joined)
+
+
+def _derived(scope: Scope, node: exp.Expr) -> exp.Expr:
+    """A derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
+    if type(node) is not exp.Lateral or type(node.this) is not exp.Subquery:
+        return node
+    inner, alias = scope.source.take(node, "this", "alias", view=(False, None), outer=(False, None))
+    found: exp.Expr = inner.copy()
+    found.set("alias", None if alias is None else alias.copy())
+    return found
 
 
 def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:

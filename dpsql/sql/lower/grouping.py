@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
@@ -20,6 +21,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
 from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.quantiles import plain
+from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.derived import spelled
 from dpsql.sql.lower.folding import constant_of, is_constant
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, keys_of, left_out_bits
@@ -122,7 +124,9 @@ class Grouping(ABC):
                 node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
-        return Literal(stored or str(expr.type), Type.VARCHAR)
+        digits = decimal_digits(expr)
+        made = str(expr.type) if digits is None else f"DECIMAL({digits[0]},{digits[1]})"
+        return Literal(stored or made, Type.VARCHAR)
 
     def items(self) -> list[Item]:
         """The SELECT items."""
@@ -257,7 +261,7 @@ class Grouping(ABC):
 
     def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
         """Makes items of GROUP BY NULL in each group, but for those that are keys."""
-        found = [self.scope.scalars.lower(self._group_target(node, items)) for node in nodes]
+        found = [exactly(self.scope.scalars.lower(self._group_target(node, items))) for node in nodes]
         self.left_out += [expr for expr in found if expr not in self.keys]
 
     def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
@@ -266,7 +270,7 @@ class Grouping(ABC):
             self.source.refuse(
                 node, "group_by", "an aggregate or a window is no group key", "leave it out of GROUP BY"
             )
-        expr = self.scope.scalars.lower(target)
+        expr = exactly(self.scope.scalars.lower(target))
         if not any(columns(expr)):
             self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
         self.check_key(node, expr)
@@ -370,7 +374,7 @@ class Grouping(ABC):
     def _key(self, node: exp.Expr) -> Expr | None:
         """The group key that a node is, NULL where it is one that the set leaves out."""
         try:
-            expr = self.scope.scalars.lower(node)
+            expr = exactly(self.scope.scalars.lower(node))
         except QueryRejected:
             return None
         if expr in self.keys:
@@ -379,7 +383,7 @@ class Grouping(ABC):
 
     def _value(self, node: exp.Expr) -> Expr:
         """The one value of a subquery, or the key that it is."""
-        expr = self.scope.scalar(node)
+        expr = exactly(self.scope.scalar(node))
         if expr in self.keys:
             return self.key(self.keys.index(expr))
         if any(columns(expr)):

@@ -9,6 +9,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, scale
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
@@ -28,7 +29,6 @@ from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
-from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered
@@ -275,6 +275,10 @@ class Groups(Grouping):
                 rows = most_rows(self.input, self.scope.context.facts)
                 ends = entry.interval(ANYWHERE if around is None else around, rows)
             self.aggregated.append(item)
-            digits = None if argument is None or not entry.keeps_scale else scale(argument)
-            self.facts.append(Facts(result, "", ends, nullable=entry.nullable, scale=digits))
+            held = argument if entry.keeps_scale else None
+            digits = None if held is None else scale(held)
+            decimal = None if held is None else decimal_digits(held)
+            if decimal is not None and entry.adds:
+                decimal = MOST_DIGITS, decimal[1]
+            self.facts.append(Facts(result, "", ends, nullable=entry.nullable, scale=digits, decimal=decimal))
         return self._column(self.aggregated.index(item))

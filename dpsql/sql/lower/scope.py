@@ -224,7 +224,7 @@ class Scope:
             return self.scalar(node)
         if is_unnest(node):
             return self.values.get(node)
-        if type(node) is exp.Dot and type(node.expression) is exp.Identifier:
+        if _takes_field(node):
             return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
 
@@ -429,7 +429,8 @@ class Scope:
                 "subquery",
                 f"{owner + '.' if owner else ''}{name} is of the query around: what stands in FROM, and a subquery with GROUP "
                 "BY, HAVING, LIMIT, UNION or WITH, reads its own tables alone",
-                "name it in the WHERE of a subquery that has none of these: EXISTS (SELECT … WHERE inner.a = outer.a)",
+                "name it in the WHERE of a subquery that has none of these: EXISTS (SELECT … WHERE inner.a = outer.a); in FROM, "
+                "join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP BY unit) AS q ON q.unit = t.unit",
             )
 
     def knows(self, name: str, owner: str | None) -> bool:
@@ -462,15 +463,26 @@ class Scope:
         return None
 
     def _field_of(self, node: exp.Expr) -> Column:
-        """The field that `(s).field` means."""
+        """The field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
         names: list[exp.Expr] = []
         at = node
-        while type(at) in (exp.Dot, exp.Paren):
-            if type(at) is exp.Dot:
-                at, name = self.source.take(at, "this", "expression")
-                names.insert(0, name)
-            else:
+        while type(at) is exp.Paren or _takes_field(at):
+            if type(at) is exp.Paren:
                 (at,) = self.source.take(at, "this")
+                continue
+            if type(at) is exp.Dot:
+                (at, name), more = self.source.take(at, "this", "expression"), ()
+            elif type(at) is exp.Bracket:
+                at, (name, *more) = self.source.take(at, "this", "expressions")
+            else:
+                _, (at, name, *more) = self.source.take(at, "this", "expressions")
+            if type(name) is exp.Literal and name.args.get("is_string"):
+                name = exp.to_identifier(
+                    str(self.source.take(name, "this", is_string=(True,))[0]), quoted=True
+                )
+            if more or type(name) is not exp.Identifier:
+                self._no_field(node)
+            names.insert(0, name)
         if type(at) is not exp.Column:
             self._no_field(node)
         return self._field([*(part for part in at.parts if part is not None), *names]) or self._no_field(node)
@@ -563,6 +575,14 @@ class Scope:
             f"there is no column {name}",
             f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
         )
+
+
+def _takes_field(node: exp.Expr) -> bool:
+    """Whether a node is a field of what is before it."""
+    if type(node) is exp.Dot:
+        return type(node.expression) is exp.Identifier
+    called = type(node) is exp.Anonymous and fold(str(node.this)) == "struct_extract"
+    return type(node) is exp.Bracket or (called and len(node.expressions) > 1)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

@@ -15,6 +15,8 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.base import Aggregate
+from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
@@ -260,6 +262,12 @@ def _paging(
     return paging, outputs
 
 
+def _digits(entry: Aggregate, argument: Expr | None) -> tuple[int, int] | None:
+    """The digits of an aggregate of DECIMAL values that is a DECIMAL in the engine."""
+    held = None if argument is None or not entry.keeps_scale else decimal_digits(argument)
+    return held if held is None or entry.within_argument else (MOST_DIGITS, held[1])
+
+
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
@@ -353,7 +361,8 @@ class _Releasing(Grouping):
 
     def key(self, index: int) -> Released:
         """A key of the released table."""
-        return Released(f"k{index}", self.keys[index].type)
+        key = self.keys[index]
+        return Released(f"k{index}", key.type, decimal=decimal_digits(key))
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
@@ -401,10 +410,10 @@ class _Releasing(Grouping):
                 rank,
                 0,
             ):
-                return Released(known.name, known.type)
+                return Released(known.name, known.type, decimal=_digits(entry, argument))
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
-        return Released(name, result)
+        return Released(name, result, decimal=_digits(entry, argument))
 
     def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """COUNT(*) or COUNT(x): of distinct rows across units, by counting values."""

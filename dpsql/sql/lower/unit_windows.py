@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.decimals import decimal_digits, scale
 from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
 from dpsql.analysis.stability import most_rows
@@ -136,6 +137,8 @@ def _facts(window: Windowed, rows: int) -> Facts:
         _interval(window, rows),
         _domain(window),
         nullable=window.function not in _ALWAYS,
+        scale=scale(window),
+        decimal=decimal_digits(window),
     )
 
 

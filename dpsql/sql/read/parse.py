@@ -63,6 +63,7 @@ _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
+_VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
 """Words after which a colon says that they were an alias."""
@@ -416,7 +417,8 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 def _check_pair(source: Source, before: TokenType | None, token: Token, following: Token) -> None:
     """Refuses what the parser would take for something else than the engine does.
 
-    A bracket after a comma, a parenthesis or ARRAY begins a list; elsewhere it would take a part of a value.
+    A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
+    would take a part of a value.
     """
     kind = token.token_type
     listed = kind is TokenType.L_BRACKET and before in (
@@ -424,7 +426,8 @@ def _check_pair(source: Source, before: TokenType | None, token: Token, followin
         TokenType.L_PAREN,
         TokenType.ARRAY,
     )
-    if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed):
+    field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
+    if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
@@ -551,7 +554,11 @@ def _syntax(source: Source, error: ParseError) -> NoReturn:
     if isinstance(line, int) and isinstance(column, int):
         position = Position(line, max(1, column - len(highlight) + 1))
     message = "the query cannot be parsed"
-    if "<Token" not in description:
+    if description.startswith("Required keyword"):
+        message += f": something is missing near {highlight!r}"  # the parser names its own classes
+    elif description.startswith("Invalid expression") and highlight:
+        message += f": {highlight!r} is not expected here"
+    elif "<" not in description:
         message += f": {description[:1].lower()}{description[1:]}"
     elif before or highlight:
         message += f" after {highlight!r}"

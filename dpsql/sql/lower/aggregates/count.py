@@ -7,6 +7,7 @@ from sqlglot import exp
 from dpsql.plan.expr import Expr, Literal
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Rows
 from dpsql.sql.lower.aggregates.row_values import present, row_value
+from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.derived import facts_of
 
 
@@ -44,7 +45,7 @@ def _distinct(over: Rows, node: exp.Distinct) -> Expr:
     if row:
         return row_value(over.scope.scalars, node, arguments)
     if len(arguments) == 1:
-        return arguments[0]
+        return exactly(arguments[0])
     return present(over.scope.scalars, node, arguments, row_value(over.scope.scalars, node, arguments))
 
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.plan.expr import Released, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type
@@ -43,7 +44,7 @@ def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
     scalars, context = over.scope.scalars, over.scope.context
     there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    key = Released("k0", value.type)
+    key = Released("k0", value.type, decimal=decimal_digits(value))
     top = TopK(1, descending=True)
     release = Release(
         filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups, top

@@ -1,13 +1,33 @@
-"""What `connect` is given, as what is opened: the files that a policy names, and the ledger beside it."""
+"""What `connect` is given, found: the files that a policy names, a server's tables, the ledger beside a policy, and who asks."""
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import ProgrammingError
-from dpsql.policy import Policy
+
+if TYPE_CHECKING:
+    from dpsql.backends import Backend
+    from dpsql.policy import Policy
+
+
+def server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
+    """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
+    from dpsql.backends.postgres.connection import PostgresBackend
+
+    if spills:
+        raise ProgrammingError(
+            "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
+        )
+    if any(table.source is not None for table in rules.tables.values()):
+        with_sources(url, rules, policy)  # says which tables are elsewhere
+    private = rules.private_tables()
+    return PostgresBackend(
+        url, private=private, public=[name for name in rules.tables if name not in private]
+    )
 
 
 def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
@@ -32,7 +52,7 @@ def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
 
 
 def ledger_beside(policy: Any) -> Path:
-    """The file of the ledger of a policy's file. Raises ProgrammingError (`ledger_missing`) for another policy."""
+    """The ledger of a policy's path. Raises ProgrammingError (`ledger_missing`) for a policy that is no file."""
     if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
         return Path(policy).with_suffix(".ledger")
     raise ProgrammingError(
@@ -40,3 +60,11 @@ def ledger_beside(policy: Any) -> Path:
         code="ledger_missing",
         hint='connect(…, ledger="name.ledger"), or ledger=":memory:" for one that ends with the process',
     )
+
+
+def login() -> str:
+    """The name that the operating system knows the present user by."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "unknown"

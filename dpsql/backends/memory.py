@@ -1,0 +1,23 @@
+"""Databases in memory of one table with given rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from dpsql.backends.quoting import identifier
+from dpsql.plan.types import Value
+
+
+def database_of(
+    table: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Value]]
+) -> duckdb.DuckDBPyConnection:
+    """A database with a table of these columns, names with engine types, and rows; it ends with the connection."""
+    connection = duckdb.connect()
+    declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns)
+    connection.execute(f"CREATE TABLE {identifier(table)} ({declared})")
+    unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in columns)
+    series = [list(values) for values in zip(*rows, strict=True)] if rows else [[] for _ in columns]
+    connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", series)
+    return connection

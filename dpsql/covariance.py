@@ -1,0 +1,74 @@
+"""Covariance matrices of released covariances: made positive semidefinite, which is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpsql.regression import Covariances
+from dpsql.result import Result
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CovarianceMatrix:
+    """The covariances of `names` in one group, whose keys are in `keys`.
+
+    `matrix` is the nearest positive semidefinite matrix in Frobenius norm, `released` the noisy one. `intervals` are those of the
+    released covariances, entry by entry, at 95%.
+
+    Claim: `matrix` is as private as `released`, and no further from the exact matrix.
+    Why: it follows from it; and the exact matrix is in the convex set that is projected onto, so that a projection never leads
+    away from it.
+    Source: Dwork, Roth 2014, Proposition 2.1; Higham 1988, "Computing a nearest symmetric positive semidefinite matrix".
+    """
+
+    keys: dict[str, Any]
+    names: tuple[str, ...]
+    matrix: NDArray[np.float64]
+    released: NDArray[np.float64]
+    intervals: tuple[tuple[tuple[float, float] | None, ...], ...]
+
+    def df(self) -> pandas.DataFrame:
+        """The matrix as a pandas DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
+
+
+def projected(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest positive semidefinite matrix in Frobenius norm of a symmetric one: without its negative eigenvalues.
+
+    >>> import numpy as np
+    >>> projected(np.array([[1.0, 2.0], [2.0, 1.0]])).round(3).tolist()
+    [[1.5, 1.5], [1.5, 1.5]]
+    """
+    import numpy as np
+
+    symmetric = (matrix + matrix.T) / 2
+    values, vectors = np.linalg.eigh(symmetric)
+    found: NDArray[np.float64] = (vectors * np.maximum(values, 0)) @ vectors.T
+    return (found + found.T) / 2
+
+
+def matrices(asked: Covariances, result: Result) -> Iterator[CovarianceMatrix]:
+    """The matrices of all groups in which there are rows, from the answer to their statement."""
+    import numpy as np
+
+    width, size = len(asked.keys), len(asked.names)
+    for row, ends in zip(result.rows, result.intervals(), strict=True):
+        entries = row[width:]
+        if any(entry is None for entry in entries):
+            continue
+        found = np.zeros((size, size))
+        around: list[list[tuple[float, float] | None]] = [[None] * size for _ in range(size)]
+        for (a, b), entry, interval in zip(asked.pairs, entries, ends[width:], strict=True):
+            found[a, b] = found[b, a] = float(entry)  # type: ignore[arg-type]  # a covariance is a number
+            around[a][b] = around[b][a] = interval
+        keys = dict(zip(asked.keys, row[:width], strict=True))
+        yield CovarianceMatrix(keys, asked.names, projected(found), found, tuple(map(tuple, around)))

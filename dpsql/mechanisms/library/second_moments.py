@@ -1,0 +1,140 @@
+"""Second-moment matrices with noise of the kind that is expected to err least, made positive semidefinite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Approximate, Gaussian, Pure
+from dpsql.errors import DataError
+from dpsql.mechanisms.base import Floats
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.library.base import dimensions_within, exact_number, put
+from dpsql.mechanisms.library.gaussian import GaussianMechanism
+from dpsql.mechanisms.library.laplace import LaplaceMechanism
+from dpsql.mechanisms.library.norms import MOST_OF_BALL, CubeMechanism, VectorMechanism
+from dpsql.mechanisms.library.wishart import WishartMechanism
+from dpsql.request.loss import Amount, amount
+
+MOST_DIMENSIONS = 10
+_ROOT = Fraction(math.isqrt(2 << 80), 1 << 40)
+"""√2, rounded down: an entry off the diagonal counts twice in a Frobenius norm."""
+
+Additive = LaplaceMechanism | CubeMechanism | VectorMechanism | GaussianMechanism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondMoments:
+    """Σ x·xᵀ over rows with ‖x‖₂ <= `bound`, as a matrix of `dimensions` rows and columns, with the least expected error.
+
+    The candidates are Laplace noise on the entries on and above the diagonal, the cube (l∞) and, up to four dimensions, the vector (l2)
+    mechanism on them, and, where there is a `delta`, Gaussian noise; `errors` has the root mean square of the Frobenius norm of each one's noise, and that of
+    the Wishart mechanism in its corrected form, which is drawn in floats and never chosen.
+
+    Claim: adding or removing a row loses ε, or (ε, δ); the result is positive semidefinite.
+    Why: the entries on and above the diagonal of x·xᵀ have l1 norm (‖x‖₁² + ‖x‖₂²)/2 <= (d+1)/2·bound², as ‖x‖₁² <= d·‖x‖₂², and
+    l∞ norm ‖x‖∞² <= bound². With those off the diagonal times √2, or a little less, their l2 norm is at most the Frobenius norm,
+    ‖x‖₂². The projection onto positive semidefinite matrices is post-processing, and leads no further from the exact one.
+    The entries must be exact sums: where they were added up in floats, rounding depends on all rows.
+    Source: Dwork, Talwar, Thakurta, Zhang 2014, "Analyze Gauss" (Gaussian); Hardt, Talwar 2010 (norms); Sheffet 2019 (Wishart).
+
+    >>> SecondMoments(epsilon=1, dimensions=3).chosen.name, SecondMoments(epsilon=1, delta=1e-6, dimensions=10).chosen.name
+    ('vector', 'Gaussian')
+    """
+
+    epsilon: Amount
+    delta: Amount | None = None
+    bound: Amount = 1
+    dimensions: int = 2
+
+    def __post_init__(self) -> None:
+        dimensions_within(self.dimensions, MOST_DIMENSIONS)
+        put(self, epsilon=amount(self.epsilon), bound=amount(self.bound, "bound"))
+        if self.delta is not None:
+            put(self, delta=amount(self.delta, "delta"))
+
+    @property
+    def candidates(self) -> tuple[Additive, ...]:
+        """The mechanisms on the entries, each with the whole loss."""
+        cells, square, epsilon = self._cells, amount(self.bound) ** 2, amount(self.epsilon)
+        pure: tuple[Additive, ...] = (
+            LaplaceMechanism(
+                epsilon=epsilon, sensitivity=square * (self.dimensions + 1) / 2, dimensions=cells
+            ),
+            CubeMechanism(epsilon=epsilon, sensitivity=square, dimensions=cells),
+        )
+        if cells <= MOST_OF_BALL:
+            pure = (*pure, VectorMechanism(epsilon=epsilon, sensitivity=square, dimensions=cells))
+        if self.delta is None:
+            return pure
+        return (
+            *pure,
+            GaussianMechanism(epsilon=epsilon, delta=self.delta, sensitivity=square, dimensions=cells),
+        )
+
+    @property
+    def chosen(self) -> Additive:
+        """The candidate with the least expected error."""
+        return min(self.candidates, key=self._error)
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The root mean square of the Frobenius norm of the noise, by the names of the mechanisms."""
+        found = {each.name: self._error(each) for each in self.candidates}
+        if self.delta is not None:
+            noise = WishartMechanism(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                bound=self.bound,
+                dimensions=self.dimensions,
+                calibration="profile",
+            )
+            # Less its mean: 2k on the diagonal and k elsewhere, times bound⁴.
+            found[noise.name] = math.sqrt(noise.variance / 2 * self.dimensions * (self.dimensions + 1))
+        return found
+
+    def event(self) -> Pure | Gaussian | Approximate:
+        """What an accountant is charged with."""
+        return self.chosen.event()
+
+    def release(
+        self, matrix: Sequence[Sequence[Amount]] | NDArray[Any], *, entropy: Entropy | None = None
+    ) -> Floats:
+        """The nearest positive semidefinite matrix to a second-moment matrix with noise.
+
+        DataError for another shape, or an entry that is not finite. What is below the diagonal is not read.
+        """
+        rows, size = list(matrix), self.dimensions
+        if len(rows) != size or any(len(row) != size for row in rows):
+            raise DataError(f"the matrix has {size} rows and columns")
+        law = self.chosen
+        factor = _ROOT if _isometric(law) else Fraction(1)
+        places = list(zip(*np.triu_indices(size), strict=True))
+        values = [exact_number(rows[a][b]) * (1 if a == b else factor) for a, b in places]
+        noisy = law.release(values, entropy=entropy)
+        found = np.zeros((size, size))
+        for (a, b), value in zip(places, noisy, strict=True):
+            found[a, b] = found[b, a] = float(value) / (1 if a == b else float(factor))
+        eigenvalues, vectors = np.linalg.eigh(found)
+        result: Floats = (vectors * np.maximum(eigenvalues, 0)) @ vectors.T
+        return (result + result.T) / 2
+
+    @property
+    def _cells(self) -> int:
+        return self.dimensions * (self.dimensions + 1) // 2
+
+    def _error(self, law: Additive) -> float:
+        """Of noise in isometric coordinates there is one part for each; of others those off the diagonal count twice."""
+        parts = self._cells if _isometric(law) else self.dimensions**2
+        return math.sqrt(law.variance * parts)
+
+
+def _isometric(law: Additive) -> bool:
+    """Whether its sensitivity is an l2 norm."""
+    return isinstance(law, (VectorMechanism, GaussianMechanism))

@@ -1,0 +1,89 @@
+"""The plan of a synthetic histogram: which statistic of which groups it is made of, and the mechanism that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.stability import PublicFacts
+from dpsql.errors import QueryRejected
+from dpsql.planning.choose import LossShare, choose
+from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
+from dpsql.planning.statistics import ROWS, StatisticVector
+from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
+from dpsql.synthesis.stream import WeightsStream
+from dpsql.synthesis.workload import Marginal
+
+MOST_COLUMNS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a synthetic table beside its rows; None leaves a number to the method."""
+
+    workload: tuple[Marginal, ...]
+    method: str
+    rounds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What is asked of a stream beside its rows: the marginals to begin with, its updates, and about how many queries."""
+
+    workload: tuple[Marginal, ...]
+    updates: int
+    queries: int
+
+
+def planned(
+    analysis: Analysis, loss: LossShare, facts: PublicFacts, asked: Request | StreamRequest
+) -> MeasurementPlan:
+    """The measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
+
+    Claim: what is released has the loss of the plan's event.
+    Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
+    in `dpsql.synthesis`.
+    """
+    shape, vector, l1 = shape_of(analysis), *_counted(analysis, loss, facts)
+    made: Mwem | SmallDatabase | WeightsStream | RandomizedTable
+    if isinstance(asked, StreamRequest):
+        made = WeightsStream.of(
+            shape,
+            asked.workload,
+            l1,
+            loss,
+            replace=analysis.replace,
+            updates=asked.updates,
+            queries=asked.queries,
+        )
+    elif asked.method == RandomizedTable.method:
+        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace)
+    elif asked.method == Mwem.method:
+        made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
+    else:
+        made = SmallDatabase.of(shape, asked.workload, l1, loss, replace=analysis.replace)
+    return MeasurementPlan(analysis, (), None, made.event, synthesis=SynthesisPlan(vector, made))
+
+
+def _counted(analysis: Analysis, loss: LossShare, facts: PublicFacts) -> tuple[StatisticVector, int]:
+    """The count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
+    (measured,) = choose(analysis, loss, facts, learn=False).vectors
+    l1 = measured.sensitivity.l1
+    if [part.combination for part in measured.vector.components] != [((ROWS, 1),)] or l1.denominator != 1:
+        raise LookupError("a synthetic table is made of whole numbers of rows")
+    return measured.vector, int(l1)
+
+
+def shape_of(analysis: Analysis) -> tuple[int, ...]:
+    """How many public values each column has. Raises QueryRejected where they are not public, or too many together."""
+    domains: Sequence[Sequence[object]] | None = None if analysis.selects else analysis.domains
+    if domains is None:
+        raise QueryRejected(
+            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
+            "none of them hidden for being rare",
+            code="synthetic_domain",
+            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    return tuple(map(len, domains))

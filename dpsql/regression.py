@@ -1,0 +1,168 @@
+"""Linear regressions and covariance matrices as ordinary SQL over COVAR_POP, VAR_POP and AVG.
+
+What is written here is SQL like any user's: plain DuckDB answers it exactly, and dpsql by releases of the moments, which share one
+measurement. So nothing new is proved, charged or stored, and intervals of coefficients are those of arithmetic on released values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dpsql.errors import ProgrammingError
+
+MOST_REGRESSORS = 4
+MOST_COLUMNS = 10
+Columns: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""SQL expressions: one, several, or by names that they get in the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The statement of a regression of y on some x, in groups `by`: `names` are those of its coefficients."""
+
+    sql: str
+    names: tuple[str, ...]
+
+
+def regression(y: str, x: Columns, source: str, by: Columns = ()) -> Regression:
+    """The least-squares coefficients of y on x in each group, the intercept first, over rows in which all have a value.
+
+    NULL where the covariances of x are not positive definite: where one does not vary, two vary alike, or noise makes it seem so.
+    Raises ProgrammingError (`regression`) for no x, more than `MOST_REGRESSORS`, and names that are used twice.
+
+    >>> regression("cost", ["age"], "visits").names
+    ('intercept', 'age')
+    """
+    xs, keys = _named(x), _named(by)
+    if not 1 <= len(xs) <= MOST_REGRESSORS:
+        raise _wrong(f"a regression has 1 to {MOST_REGRESSORS} columns x")
+    _require_distinct(["intercept", *xs, *keys])
+    places = range(1, len(xs) + 1)
+    inner = _moments(
+        {"v0": y, **{f"v{place}": text for place, text in zip(places, xs.values(), strict=True)}},
+        source,
+        keys,
+    )
+    square = [[_covariance(a, b) for b in places] for a in places]
+    of_all = _determinant(square)
+    slopes = []
+    for place in places:
+        changed = [[_covariance(a, 0) if b == place else _covariance(a, b) for b in places] for a in places]
+        slopes.append(f"CASE WHEN {_positive(square)} THEN {_determinant(changed)} / {of_all} END")
+    group = [f"k{place}" for place in range(len(keys))]
+    first = ", ".join(
+        [*group, *(f"{slope} AS b{place}" for place, slope in zip(places, slopes, strict=True))]
+    )
+    means = ", ".join(f"m{place}" for place in range(len(xs) + 1))
+    line = " - ".join(["m0", *(f"b{place} * m{place}" for place in places)])
+    outputs = [
+        *(f"{short} AS {_quoted(name)}" for short, name in zip(group, keys, strict=True)),
+        f"{line} AS intercept",
+        *(f"b{place} AS {_quoted(name)}" for place, name in zip(places, xs, strict=True)),
+    ]
+    sql = f"SELECT {', '.join(outputs)}\nFROM (SELECT {first}, {means} FROM ({inner}) AS moments) AS slopes"
+    return Regression(_ordered(sql, group), ("intercept", *xs))
+
+
+@dataclass(frozen=True, slots=True)
+class Covariances:
+    """The statement of the covariances of some columns, in groups `by`: `pairs` are the columns of its entries, in order."""
+
+    sql: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+def covariances(columns: Columns, source: str, by: Columns = ()) -> Covariances:
+    """The covariances of all pairs of columns in each group, over rows in which all have a value.
+
+    Raises ProgrammingError (`regression`) for no column, more than `MOST_COLUMNS`, and names that are used twice.
+    """
+    named, keys = _named(columns), _named(by)
+    if not 1 <= len(named) <= MOST_COLUMNS:
+        raise _wrong(f"a covariance matrix has 1 to {MOST_COLUMNS} columns")
+    _require_distinct([*named, *keys])
+    inner = _moments({f"v{place}": text for place, text in enumerate(named.values())}, source, keys)
+    pairs = tuple(itertools.combinations_with_replacement(range(len(named)), 2))
+    group = [f"k{place}" for place in range(len(keys))]
+    found = ", ".join([*group, *(_covariance(*pair) for pair in pairs)])
+    sql = _ordered(f"SELECT {found} FROM ({inner}) AS moments", group)
+    return Covariances(sql, tuple(named), tuple(keys), pairs)
+
+
+def _moments(values: Mapping[str, str], source: str, keys: Mapping[str, str]) -> str:
+    """The query of all means and covariances in each group."""
+    names, group = list(values), [f"k{place}" for place in range(len(keys))]
+    columns = [
+        f"(\n{text}\n) AS {name}"
+        for name, text in zip([*group, *names], [*keys.values(), *values.values()], strict=True)
+    ]
+    places = [name[1:] for name in names]
+    pairs = itertools.combinations_with_replacement(names, 2)
+    found = [
+        *group,
+        *(f"AVG({name}) AS m{place}" for name, place in zip(names, places, strict=True)),
+        *(
+            f"VAR_POP({a}) AS c{a[1:]}_{a[1:]}" if a == b else f"COVAR_POP({a}, {b}) AS c{a[1:]}_{b[1:]}"
+            for a, b in pairs
+        ),
+    ]
+    there = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    by = f" GROUP BY {', '.join(group)}" if group else ""
+    return f"SELECT {', '.join(found)} FROM (SELECT {', '.join(columns)} FROM {source}) AS all_rows WHERE {there}{by}"
+
+
+def _covariance(a: int, b: int) -> str:
+    return f"c{min(a, b)}_{max(a, b)}"
+
+
+def _determinant(square: Sequence[Sequence[str]]) -> str:
+    """The determinant of a matrix of expressions, along its first row."""
+    if len(square) == 1:
+        return square[0][0]
+    parts = []
+    for place, entry in enumerate(square[0]):
+        smaller = [[*row[:place], *row[place + 1 :]] for row in square[1:]]
+        parts.append(f"{'-' if place % 2 else '+'} {entry} * {_determinant(smaller)}")
+    return f"({' '.join(parts).removeprefix('+ ')})"
+
+
+def _positive(square: Sequence[Sequence[str]]) -> str:
+    """That a symmetric matrix is positive definite: all its leading minors are above zero (Sylvester)."""
+    minors = ([row[:size] for row in square[:size]] for size in range(1, len(square) + 1))
+    return " AND ".join(f"{_determinant(minor)} > 0" for minor in minors)
+
+
+def _ordered(sql: str, group: Sequence[str]) -> str:
+    return f"{sql}\nORDER BY {', '.join(map(str, range(1, len(group) + 1)))}" if group else sql
+
+
+def _named(columns: Columns) -> dict[str, str]:
+    if isinstance(columns, str):
+        return {columns: columns}
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    listed = list(columns)
+    if len(set(listed)) < len(listed):
+        raise _wrong("a column is named twice")
+    return {text: text for text in listed}
+
+
+def _require_distinct(names: Iterable[str]) -> None:
+    folded = [name.casefold() for name in names]
+    if len(set(folded)) < len(folded):
+        raise _wrong("two columns of the answer have one name")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _wrong(message: str) -> ProgrammingError:
+    return ProgrammingError(
+        message, code="regression", hint="con.regress('cost', ['age', 'days'], source='visits', by='plan')"
+    )

@@ -1,0 +1,111 @@
+"""A stream of counting queries as an analyst has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpsql.errors import DataError, QueryRejected
+from dpsql.plan.types import Value
+from dpsql.result import Receipt
+from dpsql.synthetic_table import SyntheticTable
+
+if TYPE_CHECKING:
+    from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
+    from dpsql.synthesis.workload import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAnswer:
+    """A count of rows. `counted` says that the hypothesis was wrong, so that the rows were counted, with noise.
+
+    `low` and `high` are the ends between which the exact count lies, with 95% probability; of a hypothesis they are how far off
+    it may be and still not have been called wrong.
+    """
+
+    value: int
+    counted: bool
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Counting queries over the rows that it was opened with, as they were then; see `Connection.stream`.
+
+    Each answer is free, as all that a stream may lose was charged when it was opened. It ends when its hypothesis was wrong
+    `updates` times. Several answers need not agree with each other: the hypothesis changes on the way.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    receipt: Receipt
+    _domains: tuple[Sequence[Value], ...] = field(repr=False)
+    _answer: Callable[[Cells], StreamedCount] = field(repr=False)
+    _running: RunningStream = field(repr=False)
+    _cells: Callable[[str], Iterable[int]] = field(repr=False)
+    _table: Callable[[Counts], SyntheticTable] = field(repr=False)
+
+    @property
+    def left(self) -> int:
+        """How many times the hypothesis may still be wrong."""
+        return self._running.left
+
+    def count(self, condition: str | None = None, /, **values: Value | Sequence[Value]) -> StreamAnswer:
+        """How many rows fulfil a condition, or have these values: `count("age < 40", plan="A", ward=[1, 2])`.
+
+        `condition` is what may stand behind WHERE, over the columns of the stream. Raises OperationalError (`stream_ended`) when
+        the stream has ended, QueryRejected for a condition that is none, DataError for a value that the column cannot have.
+        """
+        found = self._answer(self._chosen(condition, values))
+        mechanism = self._running.mechanism
+        from_rows = found.counted or found.known
+        width = mechanism.count.half_width(0.95) if from_rows else mechanism.reach(0.95)
+        return StreamAnswer(
+            found.value, found.counted, max(0, found.value - width), max(0, found.value + width)
+        )
+
+    def table(self) -> SyntheticTable:
+        """The hypothesis as a synthetic table, free."""
+        return self._table(self._running.hypothesis())
+
+    def _chosen(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:
+        import numpy as np
+
+        shape = tuple(map(len, self._domains))
+        chosen = np.ones(shape, bool)
+        if condition is not None:
+            if not isinstance(condition, str):
+                raise QueryRejected("a condition is text", code="condition")
+            places = np.array(sorted(self._cells(condition)), np.int64)
+            size = math.prod(shape)
+            if len(places) and not (places[0] >= 0 and places[-1] < size):
+                raise QueryRejected("this is no condition", code="condition", text=condition)
+            chosen = np.zeros(size, bool)
+            chosen[places] = True
+            chosen = chosen.reshape(shape)
+        for name, wanted in values.items():
+            if name not in self.columns:
+                raise DataError(
+                    f"the stream has no column {name}", hint=f"there are: {', '.join(self.columns)}"
+                )
+            axis = self.columns.index(name)
+            many = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))
+            listed: list[Value] = list(wanted) if many else [wanted]  # type: ignore[arg-type, list-item]
+            allowed = np.zeros(shape[axis], bool)
+            for value in listed:
+                allowed[self._place(axis, value)] = True
+            width = [1] * len(shape)
+            width[axis] = shape[axis]
+            chosen = chosen & allowed.reshape(width)
+        return chosen
+
+    def _place(self, axis: int, value: Value) -> int:
+        for place, known in enumerate(self._domains[axis]):
+            if known is value or (known is not None and value is not None and known == value):
+                return place
+        raise DataError(
+            f"{self.columns[axis]} has no value {value!r} in the stream", hint="the policy lists its values"
+        )

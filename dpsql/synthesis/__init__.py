@@ -1,0 +1,5 @@
+"""Synthetic data: a histogram whose marginals are near those of private rows, and from which rows are made.
+
+`workload` says which marginals matter, `weights` has the one core of multiplicative weights, `rounding` makes whole rows of
+it, and `mechanism` and `small_databases` are the private part: what is measured, how it is chosen, and what that loses.
+"""

@@ -1,0 +1,459 @@
+"""Synthetic histograms, privately: MWEM over marginals, and the small-database mechanism (BLR) on tiny domains.
+
+Both read the exact histogram of the private rows through quantities whose change by one unit is bounded by the change of the
+histogram: marginals, distances from what is public, and largest errors. All of them are whole numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure
+from dpsql.errors import LossError
+from dpsql.mechanisms.base import Floats, Sensitivity
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.gaussian import DiscreteGaussian
+from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.selection import Exponential
+from dpsql.synthesis.rounding import whole_rows
+from dpsql.synthesis.weights import Measured, fitted, independent
+from dpsql.synthesis.workload import Counts, Marginal, distance, marginal_of
+
+Noisy: TypeAlias = NDArray[np.object_]
+"""Noisy counts, whole numbers of any size."""
+
+MOST_DATABASES = 20_000
+"""Small databases among which BLR chooses, each with its exact probability."""
+_CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
+"""The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
+MOST_ROWS = 2**50
+"""Rows of a synthetic table at most, so that sums of counts and of products with weights are exact in 64 bits whatever the noise."""
+_ROUNDS, _LAST_ROUNDS = 40, 200
+"""Updates of the weights after each measurement, and after the last."""
+MOST_WORK = 3 * 10**9
+"""Cells that are visited, at most, in making a table: about half a minute."""
+MOST_COMPARED = 2 * 10**7
+"""Cells of the workload, over all small databases, that are compared at most."""
+
+
+class Loss(Protocol):
+    """What a synthesis may spend; see `dpsql.planning.choose.LossShare`."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The ε of the whole."""
+        ...
+
+    @property
+    def rho(self) -> Fraction | None:
+        """The ρ of Gaussian noise that is charged as much; None where there is none."""
+        ...
+
+    def range(self, share: Fraction) -> Fraction:
+        """The range of a selection that spends this share."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """What is released: the synthetic histogram, and the noisy sum of its distances from the private one over the workload."""
+
+    histogram: Counts
+    distance: int
+
+
+def noise_for(sensitivity: Sensitivity, loss: Loss, share: Fraction) -> Geometric | DiscreteGaussian:
+    """Noise for a vector that spends this share of the loss: Gaussian where the accountant knows it."""
+    if loss.rho is None:
+        return Geometric.calibrate(sensitivity.l1, loss.epsilon * share)
+    return DiscreteGaussian.calibrate(sensitivity.l2_squared, loss.rho * share)
+
+
+def noise_event(loss: Loss, share: Fraction) -> Pure | Gaussian:
+    """The event of noise that spends this share."""
+    return Pure(loss.epsilon * share) if loss.rho is None else Gaussian(loss.rho * share)
+
+
+def of_marginal(l1: int, *, replace: bool) -> Sensitivity:
+    """The sensitivity of a marginal of a histogram that one unit moves by at most `l1` in l1 norm.
+
+    Claim: l1 again, and in squared l2 norm (l1)² for a unit that is added or removed, and l1²/2 for one that is replaced.
+    Why: sums of cells do not increase an l1 norm, but rows in different cells of the histogram may be in one of the marginal.
+    A unit's own marginal has no negative count and at most R rows, so its squared l2 norm is at most R²; of the difference of
+    two such vectors it is at most 2R², and l1 is 2R.
+    Source: Dwork, Roth 2014, Definitions 3.1 and 3.8.
+
+    >>> of_marginal(2, replace=True)
+    Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1), linf=Fraction(2, 1))
+    """
+    return Sensitivity(Fraction(l1), Fraction(l1 * l1, 2 if replace else 1))
+
+
+def of_distance(l1: int, marginals: int) -> Sensitivity:
+    """The sensitivity of the sum of distances of that many marginals: one number."""
+    return Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What both methods share. `l1` is the most that one unit moves the histogram, in l1 norm, in rows.
+
+    `check` is the noise of the sum of distances over the workload, by which the result is judged.
+    """
+
+    tag: ClassVar[str] = "SynthesisOf"
+    method: ClassVar[str]
+
+    shape: tuple[int, ...]
+    workload: tuple[Marginal, ...]
+    l1: int
+    replace: bool
+    check: Geometric | DiscreteGaussian
+    event: Event
+
+    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
+        """The release."""
+        found = self._synthetic(histogram, entropy)
+        (noise,) = self.check.draw(1, entropy)
+        return Synthesized(found, self.distance(histogram, found) + noise)
+
+    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+        raise NotImplementedError
+
+    def distance(self, histogram: Counts, synthetic: Counts) -> int:
+        """The sum over the workload of l1 distances between the marginals of the two, in rows."""
+        return sum(distance(histogram, synthetic, part) for part in self.workload)
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is measured and chosen, in words, for receipts and the ledger."""
+        raise NotImplementedError
+
+    @property
+    def direct_std(self) -> float:
+        """The standard deviation of each cell if the whole loss were spent on noise for each marginal of the workload."""
+        raise NotImplementedError
+
+    @cached_property
+    def direct_distance(self) -> float:
+        """The expected sum of l1 distances over the workload if its marginals were measured directly, with the whole loss."""
+        cells = sum(math.prod(self.shape[axis] for axis in part) for part in self.workload)
+        return cells * self.direct_std * math.sqrt(2 / math.pi)
+
+    def _checked(self) -> dict[str, object]:
+        return {
+            "statistic": "distance of the workload",
+            "noise": self.check.describe(),
+            "l1_sensitivity": str(of_distance(self.l1, len(self.workload)).l1),
+            "cells": 1,
+        }
+
+
+@dataclass(frozen=True)
+class Mwem(Synthesis):
+    """Marginals of single columns are measured; then, `rounds` times, that of the workload which the weights fit worst.
+
+    Claim: with l1 the sensitivity of the histogram, each measured marginal has the loss of `noise` for `of_marginal(l1)`, each
+    choice a range of 2·l1·rate, and the last distance the loss of `check` for `of_distance`; their sum is the event's.
+    Why: a score is the l1 distance of a marginal from whole numbers that follow from what was released before, less a public
+    number, so that it changes by at most l1, up or down. Weights and rows are post-processing. Composition is adaptive.
+    Source: Hardt, Ligett, McSherry 2012, "A simple and practical algorithm for differentially private data release"; McKenna,
+    Mullins, Sheldon, Miklau 2022, "AIM", section 4 (scores of whole marginals less the expected noise).
+    """
+
+    tag: ClassVar[str] = "Mwem"
+    method: ClassVar[str] = "mwem"
+
+    rounds: int
+    noise: Geometric | DiscreteGaussian
+    selection: Exponential | None
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        workload: tuple[Marginal, ...],
+        l1: int,
+        loss: Loss,
+        *,
+        replace: bool,
+        rounds: int | None = None,
+    ) -> Mwem:
+        """The synthesis that spends the loss. `rounds` is at most the number of marginals that are not measured anyway.
+
+        By default there are twice as many as columns, or as many as there is time for. Raises LossError (`too_long`) for more.
+        """
+        wide = sum(len(part) > 1 for part in workload)
+        most = min(wide, 2 * len(shape) if rounds is None else rounds)
+        while rounds is None and most > 1 and work(shape, len(workload), most) > MOST_WORK:
+            most -= 1
+        if work(shape, len(workload), most) > MOST_WORK:
+            raise LossError(
+                "a synthetic table of so many cells, marginals and rounds takes too long",
+                code="too_long",
+                hint="fewer rounds, or fewer columns and values",
+            )
+        chosen = _SELECTION if most else Fraction(0)
+        each = (1 - _CHECK - chosen) / (len(shape) + most)
+        choices = [BoundedRange(loss.range(chosen / most)) for _ in range(most)]
+        selection = Exponential.calibrate(2 * l1, choices[0].epsilon) if choices else None
+        return cls(
+            shape,
+            workload,
+            l1,
+            replace,
+            noise_for(of_distance(l1, len(workload)), loss, _CHECK),
+            Composed((noise_event(loss, 1 - chosen), *choices)),
+            most,
+            noise_for(of_marginal(l1, replace=replace), loss, each),
+            selection,
+        )
+
+    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+        seen = [self.measure(histogram, (axis,), entropy) for axis in range(len(self.shape))]
+        total = self.total([found for _, found in seen])
+        weights = independent([found.astype(np.float64) for _, found in seen])
+        left = [part for part in self.workload if len(part) > 1]
+        for index in range(self.rounds):
+            chosen = left.pop(self.choose(self.scores(histogram, weights, total, left), entropy))
+            seen.append(self.measure(histogram, chosen, entropy))
+            most = _LAST_ROUNDS if index + 1 == self.rounds else _ROUNDS
+            weights = fitted(weights, self._parts(seen, total), most)
+        return whole_rows(weights, total, self.workload)
+
+    def measure(self, histogram: Counts, marginal: Marginal, entropy: Entropy) -> tuple[Marginal, Noisy]:
+        """A marginal with noise in each cell."""
+        exact = marginal_of(histogram, marginal)
+        noise = np.array(self.noise.draw(exact.size, entropy), dtype=object).reshape(exact.shape)
+        return marginal, exact.astype(object) + noise
+
+    def scores(
+        self, histogram: Counts, weights: Floats, total: int, marginals: Sequence[Marginal]
+    ) -> list[int]:
+        """How much is to be gained by measuring each marginal: its distance from the weights', less the expected noise."""
+        cell = self.noise.std * math.sqrt(2 / math.pi)
+        found = []
+        for part in marginals:
+            rounded = np.rint(marginal_of(weights, part) * total).astype(np.int64)
+            exact = marginal_of(histogram, part)
+            found.append(int(np.abs(exact - rounded).sum()) - round(cell * rounded.size))
+        return found
+
+    def choose(self, scores: Sequence[int], entropy: Entropy) -> int:
+        """The index of the marginal that is measured next."""
+        if self.selection is None:
+            raise LossError("no marginal is chosen")
+        return self.selection.choose([1] * len(scores), [-score for score in scores], entropy)
+
+    def total(self, columns: Sequence[Noisy]) -> int:
+        """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
+        weights = [Fraction(1, found.size) for found in columns]
+        sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
+        return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
+
+    def _parts(self, seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
+        rows = max(1, total)
+        return [
+            Measured(part, np.asarray(found, np.float64) / rows, self.noise.std / rows)
+            for part, found in seen
+        ]
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is measured and chosen, in words."""
+        norms = of_marginal(self.l1, replace=self.replace)
+        measured: dict[str, object] = {
+            "statistic": f"{_many(len(self.shape), 'column')} and {_many(self.rounds, 'marginal')}",
+            "noise": self.noise.describe(),
+            "l1_sensitivity": str(norms.l1),
+            "l2_sensitivity_squared": str(norms.l2_squared),
+        }
+        choices: dict[str, object] = (
+            {}
+            if self.selection is None
+            else {"statistic": _many(self.rounds, "choice"), "noise": self.selection.describe()}
+        )
+        return [measured, *([choices] if choices else []), self._checked()]
+
+    @property
+    def direct_std(self) -> float:
+        """As it says there: the variance of Gaussian noise grows with the number of marginals, a scale as that number."""
+        marginals = len(self.shape) + self.rounds
+        share = float((1 - _CHECK - (_SELECTION if self.rounds else 0)) / marginals)
+        spread = share * len(self.workload)
+        return self.noise.std * (spread if isinstance(self.noise, Geometric) else math.sqrt(spread))
+
+
+@dataclass(frozen=True)
+class SmallDatabase(Synthesis):
+    """One of all databases of `size` rows is chosen, each row of it standing for as many as there are.
+
+    Claim: the noisy number of rows has the loss of `count` for l1, the choice a range of 2·size·l1·rate, and the last distance
+    the loss of `check`. With probability 1 - e^-t, the largest error over the workload's cells is at most that of the best
+    database of that size, plus (2·l1/range)·(ln(databases) + t) rows. Of `size` >= ln(2·cells)/(2α²) rows there is one with an
+    error below α in parts of all rows.
+    Why: the penalty is the largest, over cells, of |size · count - rows · small count|, whole numbers of which a unit moves the
+    first by at most size·l1. A sample of that size has that error by Hoeffding's inequality, with positive probability.
+    Source: Blum, Ligett, Roth 2008, "A learning theory approach to non-interactive database privacy", Theorems 3.1 to 3.3; Hu,
+    Zhou 2017, section 2.5.
+    """
+
+    tag: ClassVar[str] = "SmallDatabase"
+    method: ClassVar[str] = "blr"
+
+    size: int
+    count: Geometric | DiscreteGaussian
+    selection: Exponential
+    direct: Geometric | DiscreteGaussian
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        workload: tuple[Marginal, ...],
+        l1: int,
+        loss: Loss,
+        *,
+        replace: bool,
+        size: int | None = None,
+    ) -> SmallDatabase:
+        """The synthesis that spends the loss; `size` is by default the largest of which there are few enough databases.
+
+        Raises LossError (code "synthetic_domain") where there are too many of any size above 1.
+        """
+        cells = math.prod(shape)
+        most = largest_size(cells)
+        chosen = most if size is None else size
+        if most < 2 or not 1 <= chosen <= most:
+            raise LossError(
+                f"of {cells:,} cells there are too many databases for method='blr'"
+                if most < 2
+                else f"of {cells:,} cells, databases of 1 to {most} rows can be compared",
+                code="synthetic_domain",
+                hint="method='mwem', or fewer columns and values",
+            )
+        if _compared(shape, workload, chosen) > MOST_COMPARED:
+            raise LossError(
+                "so many marginals of so many databases take too long to compare",
+                code="too_long",
+                hint="method='mwem', or fewer marginals",
+            )
+        rest = 1 - _CHECK - _SELECTION
+        event = BoundedRange(loss.range(rest))
+        one = of_marginal(l1, replace=replace)
+        count = Sensitivity(one.l1, one.l1**2)
+        return cls(
+            shape,
+            workload,
+            l1,
+            replace,
+            noise_for(of_distance(l1, len(workload)), loss, _CHECK),
+            Composed((noise_event(loss, _CHECK + _SELECTION), event)),
+            chosen,
+            noise_for(count, loss, _SELECTION),
+            Exponential.calibrate(2 * chosen * l1, event.epsilon),
+            noise_for(one, loss, Fraction(1, len(workload))),
+        )
+
+    @property
+    def direct_std(self) -> float:
+        """As it says there."""
+        return self.direct.std
+
+    @property
+    def databases(self) -> int:
+        """The number of databases to choose from."""
+        return math.comb(math.prod(self.shape) + self.size - 1, self.size)
+
+    def shortfall(self, confidence: float) -> float:
+        """By how many rows, at most, the largest error exceeds that of the best small database, with that probability."""
+        rate = float(self.selection.rate) * self.size
+        return (math.log(self.databases) - math.log1p(-confidence)) / rate
+
+    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+        (noise,) = self.count.draw(1, entropy)
+        total = min(MOST_ROWS, max(0, int(histogram.sum()) + noise))
+        index = self.selection.choose([1] * self.databases, self.penalties(histogram, total), entropy)
+        chosen = databases(math.prod(self.shape), self.size)[index].reshape(self.shape)
+        return whole_rows(chosen / self.size, total, self.workload)
+
+    def penalties(self, histogram: Counts, total: int) -> list[int]:
+        """Of each small database, the largest error in a cell of the workload, times `size`."""
+        small = databases(math.prod(self.shape), self.size).reshape(-1, *self.shape)
+        worst = np.zeros(len(small), object)
+        for part in self.workload:
+            exact = marginal_of(histogram, part).ravel().astype(object) * self.size
+            others = tuple(axis + 1 for axis in range(len(self.shape)) if axis not in part)
+            sums = small.sum(axis=others).reshape(len(small), -1)
+            for cell, value in enumerate(exact):
+                found = np.abs(sums[:, cell].astype(object) * total - value)
+                worst = np.maximum(worst, found)
+        return [int(value) for value in worst]
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is measured and chosen, in words."""
+        counted: dict[str, object] = {
+            "statistic": "rows",
+            "noise": self.count.describe(),
+            "l1_sensitivity": str(self.l1),
+            "cells": 1,
+        }
+        choice: dict[str, object] = {
+            "statistic": f"one of {self.databases:,} databases of {self.size} rows",
+            "noise": self.selection.describe(),
+        }
+        return [counted, choice, self._checked()]
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
+    """How many cells are visited in fitting the weights and in scoring marginals, at most."""
+    cells, columns = math.prod(shape), len(shape)
+    fits = _ROUNDS * sum(columns + index for index in range(rounds + 1)) + _LAST_ROUNDS * (columns + rounds)
+    return cells * (fits + rounds * marginals)
+
+
+def _compared(shape: tuple[int, ...], workload: tuple[Marginal, ...], size: int) -> int:
+    cells = sum(math.prod(shape[axis] for axis in part) for part in workload)
+    return cells * math.comb(math.prod(shape) + size - 1, size)
+
+
+def largest_size(cells: int) -> int:
+    """The largest number of rows of which there are at most `MOST_DATABASES` databases over that many cells; at most 64.
+
+    >>> largest_size(2), largest_size(8), largest_size(200)
+    (64, 10, 1)
+    """
+    return max(
+        itertools.takewhile(lambda size: math.comb(cells + size - 1, size) <= MOST_DATABASES, range(1, 65)),
+        default=0,
+    )
+
+
+@lru_cache(maxsize=4)
+def databases(cells: int, size: int) -> Counts:
+    """All databases of that many rows: one in each row, with the number of rows in each cell."""
+    return np.array(list(_compositions(cells, size)), np.int64)
+
+
+def _compositions(cells: int, size: int) -> Iterator[tuple[int, ...]]:
+    """All ways to put that many equal rows into the cells."""
+    for bars in itertools.combinations(range(size + cells - 1), cells - 1):
+        ends = (-1, *bars, size + cells - 1)
+        yield tuple(after - before - 1 for before, after in itertools.pairwise(ends))
+
+
+METHODS: dict[str, type[Mwem | SmallDatabase]] = {
+    Mwem.method: Mwem,
+    SmallDatabase.method: SmallDatabase,
+}

@@ -1,0 +1,267 @@
+"""Private multiplicative weights: a hypothesis answers counting queries, and only its mistakes are paid for."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Composed, Event, Pure
+from dpsql.errors import LossError, OperationalError
+from dpsql.mechanisms.base import Floats, Sensitivity
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.gaussian import DiscreteGaussian
+from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.sparse_vector import AboveThreshold
+from dpsql.synthesis.mechanism import Loss, Mwem, noise_event, noise_for
+from dpsql.synthesis.rounding import whole_rows
+from dpsql.synthesis.weights import Counted, fitted
+from dpsql.synthesis.workload import Counts, Marginal
+
+Cells = NDArray[np.bool_]
+"""Which cells of the histogram a counting query counts."""
+
+MOST_UPDATES = 1_000
+MOST_LEARNT = 5 * 10**6
+"""Cells times updates, at most: what an update visits, a hundred times over."""
+_START = Fraction(1, 2)
+"""The part of the loss for the first hypothesis. Of the rest, half is for finding its mistakes, half for counting them."""
+_WRONGLY = Fraction(1, 2)
+"""The chance, about, that a hypothesis without mistakes is called wrong in all the queries."""
+_ROUNDS = 40
+
+
+class StreamLoss(Loss, Protocol):
+    """What a stream may spend."""
+
+    def pure(self, share: Fraction) -> Fraction:
+        """The ε of an ε-DP release that spends this share."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A share of a loss."""
+
+    whole: Loss
+    of: Fraction
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.whole.epsilon * self.of
+
+    @property
+    def rho(self) -> Fraction | None:
+        return None if self.whole.rho is None else self.whole.rho * self.of
+
+    def range(self, share: Fraction) -> Fraction:
+        return self.whole.range(share * self.of)
+
+
+@dataclass(frozen=True)
+class WeightsStream:
+    """The mechanism: a synthetic histogram to start with, and up to `updates` of its mistakes that are found and counted.
+
+    Claim: with l1 the sensitivity of the histogram, the loss is that of `start`, and `updates` times that of `test` for l1 and
+    that of `count` for one number of sensitivity l1, however many queries are asked.
+    Why: the mistake of the hypothesis in a query is a whole number that one unit changes by at most l1. Answers from the
+    hypothesis follow from what was released; that it was not called wrong, and the first time that it is, is what `test`
+    releases. A query in which it is wrong is counted with noise of its own, and `test` begins anew.
+    Source: Hardt, Rothblum 2010, "A multiplicative weights mechanism for privacy-preserving data analysis"; Dwork, Roth 2014,
+    section 4.2; Lyu, Su, Li 2017.
+    """
+
+    tag: ClassVar[str] = "WeightsStream"
+    method: ClassVar[str] = "pmw"
+
+    start: Mwem
+    updates: int
+    test: AboveThreshold
+    count: Geometric | DiscreteGaussian
+    event: Event
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each column has."""
+        return self.start.shape
+
+    @property
+    def l1(self) -> int:
+        """The most that one unit moves the histogram."""
+        return self.start.l1
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        workload: tuple[Marginal, ...],
+        l1: int,
+        loss: StreamLoss,
+        *,
+        replace: bool,
+        updates: int,
+        queries: int,
+    ) -> WeightsStream:
+        """The stream that spends the loss, for about that many queries. LossError unless there is an update at least."""
+        if not 1 <= updates <= MOST_UPDATES:
+            raise LossError(f"a stream has 1 to {MOST_UPDATES:,} updates", code="stream", hint="updates=20")
+        if updates * math.prod(shape) > MOST_LEARNT:
+            raise LossError(
+                "so many updates of so many cells take too long",
+                code="too_long",
+                hint="fewer updates, or fewer columns and values",
+            )
+        start = Mwem.of(shape, workload, l1, _Part(loss, _START), replace=replace)
+        each = (1 - _START) / (2 * updates)
+        found = loss.pure(each)
+        plain = AboveThreshold.calibrate(0, l1, found)
+        reach = plain.far.sum_threshold(1, _WRONGLY / (2 * queries)) + plain.near.sum_threshold(
+            1, _WRONGLY / (2 * updates)
+        )
+        one = Sensitivity(Fraction(l1), Fraction(l1 * l1))
+        event = Composed(
+            (start.event, *[Pure(found)] * updates, noise_event(loss, each * updates)),
+        )
+        return cls(
+            start,
+            updates,
+            AboveThreshold.calibrate(reach, l1, found),
+            noise_for(one, loss, each),
+            event,
+        )
+
+    def reach(self, confidence: float) -> int:
+        """How far off the hypothesis is, at most, where it was not called wrong, with that probability.
+
+        Why: it was not if mistake + far < threshold + near. Both noises are independent, so that either passes its own
+        bound with at most half of the rest.
+        """
+        side = (1 - Fraction(confidence)) / 2
+        near, far = self.test.near.sum_threshold(1, side), self.test.far.sum_threshold(1, side)
+        return self.test.threshold + near + far
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is measured and tested, in words, for receipts and the ledger."""
+        one: dict[str, object] = {
+            "statistic": f"{self.updates} mistakes of the hypothesis",
+            "noise": self.test.describe(),
+            "l1_sensitivity": str(self.l1),
+        }
+        counted: dict[str, object] = {
+            "statistic": f"{self.updates} counts",
+            "noise": self.count.describe(),
+            "l1_sensitivity": str(self.l1),
+        }
+        return [*self.start.describe(), one, counted]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedCount:
+    """An answer: a number of rows, and whether it was counted, which used up one of the updates.
+
+    `known` says that it repeats a count of before.
+    """
+
+    value: int
+    counted: bool
+    known: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RunningStream:
+    """A stream over one exact histogram, which it holds and does not show.
+
+    It cannot be copied, pickled or used in another process: two of them would answer from one noisy threshold each as if it
+    were the only one. What an interrupt leaves half done ends it.
+    """
+
+    mechanism: WeightsStream
+    left: int
+    rows: int
+    _weights: Floats = field(repr=False)
+    _exact: Counts = field(repr=False)
+    _threshold: int = field(repr=False)
+    _seen: dict[bytes, int] = field(repr=False)
+    _measured: list[Counted] = field(repr=False)
+    _process: int = field(repr=False)
+    _busy: bool = field(default=False, repr=False)
+
+    @classmethod
+    def begin(cls, mechanism: WeightsStream, histogram: Counts, entropy: Entropy) -> RunningStream:
+        """The stream, with its first hypothesis and its first noisy threshold."""
+        made = mechanism.start.run(histogram, entropy).histogram
+        rows = int(made.sum())
+        # Every cell may turn out to have rows.
+        smooth = made + 0.01 * max(1, rows) / made.size
+        weights: Floats = smooth / smooth.sum()
+        noisy = mechanism.test.start(entropy)
+        return cls(mechanism, mechanism.updates, rows, weights, histogram, noisy, {}, [], os.getpid())
+
+    def known(self, cells: Cells) -> StreamedCount | None:
+        """The count of these cells, if they were counted before; else None.
+
+        Raises OperationalError (`stream_ended`) when there is none and no update is left.
+        """
+        if self._process != os.getpid():
+            raise OperationalError("a stream belongs to the process that opened it", code="stream_ended")
+        found = self._seen.get(np.packbits(cells).tobytes())
+        if found is not None:
+            return StreamedCount(found, counted=False, known=True)
+        if self._busy or not self.left:
+            why = "was interrupted" if self._busy else "has used up its updates"
+            raise OperationalError(
+                f"the stream {why}, and tests its hypothesis no more",
+                code="stream_ended",
+                hint="stream.table() is its last hypothesis; another stream is charged anew",
+            )
+        return None
+
+    def answer(self, cells: Cells, entropy: Entropy) -> StreamedCount:
+        """How many rows these cells have: as before, by the hypothesis, or counted. Raises as `known` does."""
+        before = self.known(cells)
+        if before is not None:
+            return before
+        self._busy = True  # until all is done: half an answer must not be followed by another
+        guess = self._guess(cells)
+        exact = int(self._exact[cells].sum())
+        if not self.mechanism.test.above(abs(exact - guess), self._threshold, entropy):
+            self._busy = False
+            return StreamedCount(guess, counted=False)
+        self.left -= 1
+        (noise,) = self.mechanism.count.draw(1, entropy)
+        found = exact + noise
+        self._threshold = self.mechanism.test.start(entropy)
+        self._learn(cells, found)
+        self._seen[np.packbits(cells).tobytes()] = found
+        self._busy = False
+        return StreamedCount(found, counted=True)
+
+    def hypothesis(self) -> Counts:
+        """The hypothesis as whole rows."""
+        return whole_rows(self._weights, self.rows, self.mechanism.start.workload)
+
+    def _guess(self, cells: Cells) -> int:
+        return round(float(self._weights[cells].sum()) * self.rows)
+
+    def _learn(self, cells: Cells, found: int) -> None:
+        part = min(1.0, max(0.0, found / max(1, self.rows)))
+        noise = self.mechanism.count.std / max(1, self.rows)
+        self._measured.append(Counted(cells, part, noise))
+        self._weights = fitted(self._weights, self._measured, _ROUNDS)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses to be copied or pickled."""
+        raise TypeError("a stream holds exact counts, and cannot be copied")
+
+    def __copy__(self) -> NoReturn:
+        """Refuses to be copied."""
+        self.__reduce__()
+
+    def __deepcopy__(self, _: object) -> NoReturn:
+        """Refuses to be copied."""
+        self.__reduce__()

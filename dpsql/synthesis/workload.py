@@ -1,0 +1,102 @@
+"""Workloads: the marginals that synthetic data should agree with, as tuples of the places of columns.
+
+A histogram has one axis for each column, and one cell for each combination of public values. A marginal of some columns
+is the histogram of these alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ProgrammingError
+
+Marginal: TypeAlias = tuple[int, ...]
+"""The places of its columns, in increasing order."""
+Counts: TypeAlias = NDArray[np.int64]
+"""A whole number for each cell, with an axis for each column."""
+
+MOST_MARGINALS = 1_000
+_WAYS = re.compile(r"marginals\((\d{1,2})\)")
+_HINT = "workload='marginals(2)', or a list of columns: workload=[('age', 'plan'), ('plan', 'smoker')]"
+
+
+def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
+    """The marginals that are asked for, each once, in order.
+
+    `asked` is "marginals(k)", all those of k columns (of all columns where there are fewer), or a list of groups of column
+    names. Raises ProgrammingError (`workload`) for what is neither, for a column that is not there and where there are more
+    than `MOST_MARGINALS`.
+
+    >>> workload("marginals(2)", ["age", "plan", "smoker"])
+    ((0, 1), (0, 2), (1, 2))
+    >>> workload([("plan", "age"), "smoker"], ["age", "plan", "smoker"])
+    ((0, 1), (2,))
+    """
+    if isinstance(asked, str):
+        matched = _WAYS.fullmatch(asked.strip().lower())
+        ways = int(matched[1]) if matched else 0
+        if not ways:
+            raise ProgrammingError("this is no workload", code="workload", hint=_HINT)
+        ways = min(ways, len(names))
+        if math.comb(len(names), ways) > MOST_MARGINALS:
+            raise _too_many()
+        return tuple(itertools.combinations(range(len(names)), ways))
+    places = {name: place for place, name in enumerate(names)}
+    found: dict[Marginal, None] = {}
+    if not isinstance(asked, Iterable):
+        raise ProgrammingError("this is no workload", code="workload", hint=_HINT)
+    for group in asked:
+        listed = [group] if isinstance(group, str) else group
+        try:
+            marginal = tuple(sorted({places[name] for name in listed}))
+        except (KeyError, TypeError):
+            raise ProgrammingError(
+                f"a marginal is of columns of the synthetic table: {', '.join(names)}",
+                code="workload",
+                hint=_HINT,
+            ) from None
+        if not marginal:
+            raise ProgrammingError("a marginal is of one column at least", code="workload", hint=_HINT)
+        found[marginal] = None
+        if len(found) > MOST_MARGINALS:
+            raise _too_many()
+    if not found:
+        raise ProgrammingError("a workload has one marginal at least", code="workload", hint=_HINT)
+    return tuple(found)
+
+
+def _too_many() -> ProgrammingError:
+    return ProgrammingError(
+        f"a workload has at most {MOST_MARGINALS:,} marginals", code="workload", hint=_HINT
+    )
+
+
+def marginal_of(histogram: NDArray[Any], marginal: Marginal) -> NDArray[Any]:
+    """The sums of a histogram over all columns but those of a marginal."""
+    others = tuple(axis for axis in range(histogram.ndim) if axis not in marginal)
+    found: NDArray[Any] = np.asarray(histogram.sum(axis=others))
+    return found
+
+
+def spread(values: NDArray[np.float64], marginal: Marginal, dimensions: int) -> NDArray[np.float64]:
+    """The values of a marginal's cells, with axes of length 1 for the other columns."""
+    shape = [1] * dimensions
+    for axis, length in zip(marginal, values.shape, strict=True):
+        shape[axis] = length
+    return values.reshape(shape)
+
+
+def distance(one: Counts, other: Counts, marginal: Marginal) -> int:
+    """The l1 distance of a marginal of two histograms, in rows.
+
+    Claim: where one histogram changes by l1 norm d, the distance changes by at most d.
+    Why: sums over cells do not increase an l1 norm, and a norm changes by no more than its argument.
+    """
+    return int(np.abs(marginal_of(one, marginal) - marginal_of(other, marginal)).sum())

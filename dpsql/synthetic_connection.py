@@ -1,0 +1,213 @@
+"""What a connection offers beside queries: synthetic tables, and streams of counts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from dpsql.base_connection import BaseConnection
+from dpsql.errors import ProgrammingError, QueryRejected
+from dpsql.local_table import LocalTable
+from dpsql.request.loss import Amount
+from dpsql.request.parameters import Parameters
+from dpsql.request.query import Query, QueryOptions
+from dpsql.result import Receipt
+from dpsql.stream import Stream
+from dpsql.synthetic_table import SyntheticTable
+
+if TYPE_CHECKING:
+    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.synthetic import PreparedSynthesis
+    from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
+    from dpsql.synthesis.workload import Counts
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_C = TypeVar("_C", bound="SyntheticConnection")
+
+
+def alone(
+    method: Callable[Concatenate[_C, _P], _T],
+) -> Callable[Concatenate[_C, _P], _T]:
+    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
+
+    @wraps(method)
+    def one_at_a_time(self: _C, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._engine.backend.alone():
+            return method(self, *args, **kwargs)
+
+    return one_at_a_time
+
+
+class SyntheticConnection(BaseConnection):
+    """A connection in this process, which makes synthetic tables and opens streams."""
+
+    _engine: Engine
+    _cells: list[_Cells]
+    """The tables of cells of its streams, which end with it."""
+
+    @property
+    @abstractmethod
+    def engine(self) -> Engine:
+        """The engine behind this connection. Raises InterfaceError once it is closed."""
+
+    @abstractmethod
+    def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query: ...
+
+    @abstractmethod
+    def _open(self, database: Any, policy: dict[str, Any]) -> BaseConnection:
+        """A connection to a database in memory."""
+
+    @alone
+    def synthetic(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
+        method: str = "mwem",
+        rounds: int | None = None,
+        max_groups: int | None = None,
+        replay: bool | None = None,
+    ) -> SyntheticTable:
+        """A table of invented rows that are distributed as those of a query, as far as its workload asks and the loss allows.
+
+        `sql` selects columns of private rows; each has public values, with at most 100,000 combinations in all. What is asked of
+        the table later is free. `workload` says which marginals matter: "marginals(k)", all of k columns, or a list of groups
+        of column names. `method` is "mwem", which selects `rounds` marginals of the workload after those of single
+        columns (by default twice as many as there are columns), or "blr", which compares all small databases on tiny domains.
+        The loss is charged as that of a query is, and the same table is answered again free, unless `replay=False`.
+
+        Raises QueryRejected for rows that are not known to be safe (`synthetic`, `synthetic_domain`), ProgrammingError for a
+        workload or a method that there is not, BudgetExhausted where the budget does not suffice: before anything is
+        read or charged.
+        """
+        from dpsql.engine.synthetic import prepare, released
+
+        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
+        with self.engine.backend.snapshot():
+            made = released(self.engine, prepare(self.engine, asked, workload, method, rounds))
+        return replace(made, _connect=self._table_of)
+
+    @alone
+    def randomize(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        max_groups: int | None = None,
+        replay: bool | None = None,
+    ) -> LocalTable:
+        """The rows of a query with each value randomised by itself: a table that may leave the building.
+
+        `sql` is as for `synthetic`. All that is done with the rows is free, and `LocalTable.estimate` makes up for the
+        randomness. The loss is of one unit over all its rows and columns; even the number of rows is noisy. It is charged as that of a
+        query is, and the same table is answered again free, unless `replay=False`: a second one about the same rows tells
+        as much again. Raises what `synthetic` raises.
+        """
+        from dpsql.engine.synthetic import prepare_local, randomized
+
+        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
+        with self.engine.backend.snapshot():
+            return randomized(self.engine, prepare_local(self.engine, asked))
+
+    @alone
+    def stream(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        method: str = "pmw",
+        workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
+        updates: int = 20,
+        queries: int = 1000,
+        max_groups: int | None = None,
+    ) -> Stream:
+        """A stream of counting queries over the rows of a query, at one price however many are asked.
+
+        A hypothesis, at first a synthetic table (see `synthetic`), answers each query. Where it is wrong by more than
+        noise, the rows are counted and it learns; `updates` is how often that may happen, and `queries` is about how many are to be
+        asked, which decides what counts as wrong. The rows are read once, when the stream is opened, and all of its loss is
+        charged then; a stream is not answered again from what is stored. `method` is "pmw", private multiplicative weights.
+
+        Raises what `synthetic` raises.
+        """
+        from dpsql.engine.synthetic import opened, prepare_stream
+
+        if method != "pmw":
+            raise ProgrammingError(f"there is no method {method!r}", code="synthetic_method", hint="'pmw'")
+        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
+        with self.engine.backend.snapshot():
+            prepared = prepare_stream(self.engine, asked, workload, updates, queries)
+            running, receipt = opened(self.engine, prepared)
+        return self._streaming(prepared, running, receipt)
+
+    def _streaming(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
+        from dpsql.engine.synthetic import of_hypothesis
+
+        cut, entry = _Cells(prepared, self._open), receipt.entries[0]["id"]
+        self._cells.append(cut)
+        engine = self.engine
+        charged = engine.ledger.entry(entry)
+
+        def answer(cells: Cells) -> StreamedCount:
+            with self.engine.backend.alone():
+                return engine.streamed(running, cells, prepared.prepared, charged)
+
+        def table(histogram: Counts) -> SyntheticTable:
+            return replace(of_hypothesis(prepared, histogram, receipt), _connect=self._table_of)
+
+        return Stream(
+            prepared.columns, prepared.types, receipt, prepared.domains, answer, running, cut.of, table
+        )
+
+    def _table_of(self, made: SyntheticTable) -> BaseConnection:
+        """A connection to a synthetic table, which is public."""
+        from dpsql.backends.memory import database_of
+
+        columns = list(zip(made.columns, made.types, strict=True))
+        return self._open(database_of(made.name, columns, made.rows), _public(made.name))
+
+
+def _public(table: str) -> dict[str, Any]:
+    """The policy of a database with one table, which is public."""
+    tables = {table: {"public": True}}
+    return {"version": 1, "privacy_unit": "none", "budget": {"epsilon": 1}, "tables": tables}
+
+
+class _Cells:
+    """The public table of all cells of a stream, by which conditions are read as those of any query are."""
+
+    def __init__(
+        self, prepared: PreparedSynthesis, connect: Callable[[Any, dict[str, Any]], BaseConnection]
+    ) -> None:
+        self._prepared = prepared
+        self._connect = connect
+        self._open: BaseConnection | None = None
+
+    def close(self) -> None:
+        """Ends the table, if there was a condition."""
+        if self._open is not None:
+            self._open.close()
+
+    def of(self, condition: str) -> list[int]:
+        """The numbers of the cells for which a condition is true. Raises QueryRejected for what is none."""
+        from dpsql.analysis.domains import product
+        from dpsql.backends.memory import database_of
+
+        if self._open is None:
+            named = self._prepared
+            columns = [*zip(named.columns, named.types, strict=True), ("#cell", "BIGINT")]
+            cells = [(*keys, place) for place, keys in enumerate(product(named.domains))]
+            self._open = self._connect(database_of("stream", columns, cells), _public("stream"))
+        found = self._open.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
+        places = [int(place) for (place,) in found.rows]  # type: ignore[arg-type]
+        if len(found.columns) != 1 or len(set(places)) < len(places):
+            raise QueryRejected("this is no condition", code="condition", text=condition)
+        return places
