@@ -27,8 +27,11 @@ import typer
 
 import dpsql
 from dpsql import errors
-from dpsql.backends.postgres.dialect import CANNOT
-from dpsql.backends.postgres.functions import SPELLINGS, ByType
+from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
+from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
+from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
+from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
+from dpsql.backends.spellings import ByType, Spelling
 from dpsql.cli.app import app
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.document import markdown
@@ -380,41 +383,47 @@ def types() -> str:
 
 
 def engines() -> str:
-    """What each engine has: functions with the reason why no row fails on PostgreSQL, and what it is not asked for."""
-    lacking = [name for name in FUNCTIONS if name not in SPELLINGS]
+    """What each engine has: functions with the reason why no row fails, and what it is not asked for."""
+    rooms = {"PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_CANNOT), "Spark": (SPARK_FUNCTIONS, SPARK_CANNOT)}
     lines = [
         "# Engines",
         _MADE.format(source="the dialects of `dpsql.backends`"),
         "DuckDB has all that the [SQL reference](sql.md) describes. What is above the release boundary, and look-ups in public",
-        "tables, is always computed by DuckDB. Of private rows PostgreSQL is asked what is listed here; all else is refused, with",
-        "code `engine` or `engine_function`, before anything is charged.",
+        "tables, is always computed by DuckDB. Of private rows other engines are asked what is listed here; all else is refused,",
+        "with code `engine` or `engine_function`, before anything is charged.",
         "",
         "## Constructs",
-        "PostgreSQL has counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across units; known",
-        "and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions. It is not asked",
-        "for:",
+        "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
+        "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions.",
         "",
-        *(f"- {item}" for item in CANNOT),
-        "",
+    ]
+    for engine, (_, cannot) in rooms.items():
+        lines += [f"{engine} is not asked for:", "", *(f"- {item}" for item in cannot), ""]
+    numbers = " and ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
+    lines += [
         "## Functions",
-        f"PostgreSQL has {len(SPELLINGS)} of {len(FUNCTIONS)}. Where only some types are listed, calls of others are refused.",
+        f"Of {len(FUNCTIONS)} functions {numbers}. Where only some types are listed, calls of others are refused.",
         "",
-        "| function | on PostgreSQL, of | why no row fails |",
-        "|---|---|---|",
+        "| function | on PostgreSQL, of | why no row fails | on Spark, of | why no row fails |",
+        "|---|---|---|---|---|",
     ]
     for name, function in FUNCTIONS.items():
-        spelling = SPELLINGS.get(name)
-        if spelling is not None:
-            kinds = spelling.by if isinstance(spelling, ByType) else spelling.takes
-            listed = (
-                ", ".join(sorted(kind.name.lower() for kind in kinds if kind.name != "NULL")) or "all types"
-            )
-            lines.append(f"| {_code(function.signature)} | {listed} | {_cell(spelling.total)} |")
-    lines += [
-        "",
-        "PostgreSQL does not have " + ", ".join(_code(FUNCTIONS[name].signature) for name in lacking) + ".",
-    ]
+        if any(name in known for known, _ in rooms.values()):
+            cells = (cell for known, _ in rooms.values() for cell in _spelt(known.get(name)))
+            lines.append(f"| {_code(function.signature)} | {' | '.join(cells)} |")
+    for engine, (known, _) in rooms.items():
+        lacking = ", ".join(_code(FUNCTIONS[name].signature) for name in FUNCTIONS if name not in known)
+        lines += ["", f"{engine} does not have {lacking}."]
     return "\n".join(lines) + "\n"
+
+
+def _spelt(spelling: Spelling | ByType | None) -> tuple[str, str]:
+    """Of which types an engine has a function, and why it is total there."""
+    if spelling is None:
+        return "no", ""
+    kinds = spelling.by if isinstance(spelling, ByType) else spelling.takes
+    listed = ", ".join(sorted(kind.name.lower() for kind in kinds if kind.name != "NULL")) or "all types"
+    return listed, _cell(spelling.total)
 
 
 def pages() -> dict[Path, str]:

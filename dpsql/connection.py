@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 from dpsql import errors
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.opening import ledger_beside, login, server, with_sources
-from dpsql.remote.address import is_address, is_database_url
+from dpsql.remote.address import is_address, is_database_url, is_spark
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions, utc_now
@@ -93,7 +93,8 @@ def connect(
     """Opens private data for questions.
 
     `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
-    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
+    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or the URL of
+    a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none, by default the policy's `default_epsilon`. `anchor` is a small file,
@@ -158,7 +159,7 @@ def connect(
         database
         if isinstance(database, DuckDBBackend)
         else server(database, rules, policy, spills=temp_directory is not None)
-        if is_database_url(database)
+        if is_database_url(database) or is_spark(database)
         else DuckDBBackend(
             with_sources(database, rules, policy),
             host=host,

@@ -8,26 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import ProgrammingError
+from dpsql.remote.address import is_spark
 
 if TYPE_CHECKING:
     from dpsql.backends import Backend
     from dpsql.policy import Policy
 
 
-def server(url: str, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL: all of the policy's tables are there, and what it writes to disk is its own."""
-    from dpsql.backends.postgres.connection import PostgresBackend
-
+def server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
+    """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
     if spills:
         raise ProgrammingError(
-            "the temporary files of a PostgreSQL server are its owner's to place", code="temp_directory"
+            "the temporary files of a server or a cluster are its owner's to place", code="temp_directory"
         )
     if any(table.source is not None for table in rules.tables.values()):
         with_sources(url, rules, policy)  # says which tables are elsewhere
     private = rules.private_tables()
-    return PostgresBackend(
-        url, private=private, public=[name for name in rules.tables if name not in private]
-    )
+    public = [name for name in rules.tables if name not in private]
+    if is_spark(url):
+        from dpsql.backends.spark.connection import SparkBackend
+
+        return SparkBackend(url, private=private, public=public)
+    from dpsql.backends.postgres.connection import PostgresBackend
+
+    return PostgresBackend(url, private=private, public=public)
 
 
 def with_sources(database: Any, rules: Policy, policy: Any) -> Any:

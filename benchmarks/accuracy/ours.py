@@ -12,7 +12,7 @@ from typing import Any
 import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
-from dpsql.backends import Backend, Exact, Origin, Place
+from dpsql.backends import Backend, Exact, Origin, Place, Tables
 from dpsql.backends.dialect import Dialect
 from dpsql.engine.pipeline import Engine
 from dpsql.request.query import Query
@@ -73,9 +73,9 @@ class Remembering:
         """Where a table's rows come from."""
         return self.inner.origin(table)
 
-    def binds(self, sql: str) -> bool:
+    def binds(self, sql: str, held: Tables = ()) -> bool:
         """Whether the engine can bind the statement."""
-        return sql in self._found or self.inner.binds(sql)
+        return sql in self._found or self.inner.binds(sql, held)
 
     def alone(self) -> AbstractContextManager[object]:
         """Keeps other threads away."""

@@ -71,6 +71,10 @@ class Place:
     mark: str
 
 
+Tables = Sequence[tuple[str, str]]
+"""Temporary tables, in the order in which they are made: their names as emitted SQL has them, and their queries."""
+
+
 class Backend(Protocol):
     """An engine that holds private and public tables."""
 
@@ -102,8 +106,11 @@ class Backend(Protocol):
         """Whether an emitted query over public tables gives the same rows as long as the database is open."""
         ...
 
-    def binds(self, sql: str) -> bool:
-        """Whether the engine can bind an emitted statement: nothing is run, and no row is read."""
+    def binds(self, sql: str, held: Tables = ()) -> bool:
+        """Whether the engine can bind an emitted statement: nothing is run, and no row is read.
+
+        `held` are temporary tables, as those of `staged`, that the statement reads.
+        """
         ...
 
     def public_number(self, sql: str) -> int:
@@ -130,7 +137,7 @@ class Backend(Protocol):
         """Runs the emitted statement. Raises BackendError, with constant text, for any failure."""
         ...
 
-    def staged(self, tables: Sequence[tuple[str, str]]) -> AbstractContextManager[None]:
+    def staged(self, tables: Tables) -> AbstractContextManager[None]:
         """Within it there are temporary tables with the rows of these queries, by their names, one made after another.
 
         Nobody else can name them, and they are gone at the end, whatever happens. Raises as `run` does.

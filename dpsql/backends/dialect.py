@@ -44,6 +44,16 @@ class Dialect(Protocol):
         ...
 
     @property
+    def holds(self) -> bool:
+        """Whether the rows of a query that a statement reads more than once are held in a temporary table."""
+        ...
+
+    @property
+    def lists(self) -> bool:
+        """Whether many rows of constants are written as lists that UNNEST takes apart, one for each column."""
+        ...
+
+    @property
     def places(self) -> bool:
         """Whether a group key of a declared domain is grouped by its index in the domain."""
         ...
@@ -108,8 +118,20 @@ class Dialect(Protocol):
         """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
+    def addend(self, point: str) -> str:
+        """A whole number of 64 bits that is added up, of a type in which the sum of 2^46 of them does not overflow."""
+        ...
+
+    def days(self, day: str) -> str:
+        """The number of a day of the calendar, the first being 1."""
+        ...
+
     def microseconds(self, moment: str) -> str:
         """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
+        ...
+
+    def shifted(self, number: str, bits: int) -> str:
+        """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
         ...
 
     def wide(self, number: str) -> str:

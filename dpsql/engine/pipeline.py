@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -60,7 +60,7 @@ from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
 from dpsql.sql.emit.stages import Stages
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.statement import Statement, emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
@@ -223,7 +223,7 @@ class Engine:
         Raises OperationalError, with constant text. Nothing is run.
         """
         charged = (part for part in prepared.releases if part.event is not None)
-        if not all(self.backend.binds(part.statement.sql) for part in charged):
+        if not all(self.backend.binds(part.statement.sql, part.statement.held) for part in charged):
             raise OperationalError(
                 "the database cannot bind the statement of the query; nothing was charged",
                 code="unbound",
@@ -406,7 +406,8 @@ class Engine:
         if statement.stages is not None and refinement is None:
             return self._drawn_in_stages(prepared, statement.stages)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
-        exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
+        with self._held(statement if plan.event is not None else None):
+            exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
 
         def draw() -> ReleasedTable:
             match None if refinement is None else refinement.law:
@@ -418,12 +419,19 @@ class Engine:
 
         return _without_frames(draw)
 
+    def _held(self, statement: Statement | None) -> AbstractContextManager[None]:
+        """The temporary tables that a statement reads, where the engine's dialect holds any."""
+        if statement is None or not statement.held:
+            return nullcontext()
+        return self.backend.staged(statement.held)
+
     def _drawn_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
         """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
 
         def read(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
             sums = prepared.sums(plan, selected)
-            return sums, self.backend.run(sums.sql)
+            with self._held(sums):
+                return sums, self.backend.run(sums.sql)
 
         with self.backend.staged(stages.tables):
             histograms = self.backend.run(stages.histograms)

@@ -114,18 +114,26 @@ class PreparedRelease:
         chosen = all(clamp.chosen for clamp in plan.clamps)
         alone = selected is not None and reads_selected(read, plan.quantiles)
         quantiles = plan.quantiles if chosen else ()
-        return emit_sums(read, quantiles, plan.clamps, selected if alone else None, _read_unclamped(plan))
+        chosen_keys = selected if alone else None
+        return emit_sums(
+            read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect
+        )
 
     @property
     def texts(self) -> list[str]:
         """The SQL that is sent to the engine; of groups with clamps, that for the expected points."""
         stages = self.statement.stages
         if stages is None or self.refinement is not None:
-            return [self.statement.sql]
-        made = (f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in stages.tables)
+            return [*_made(self.statement.held), self.statement.sql]
+        made = _made(stages.tables)
         expected = (replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in self.plan.clamps)
-        last = self.sums(replace(self.plan, clamps=tuple(expected))).sql
-        return [*made, f"{stages.histograms};", f"-- with the clamps that are chosen:\n{last}"]
+        last = self.sums(replace(self.plan, clamps=tuple(expected)))
+        return [
+            *made,
+            f"{stages.histograms};",
+            *_made(last.held),
+            f"-- with the clamps that are chosen:\n{last.sql}",
+        ]
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -144,6 +152,11 @@ class PreparedRelease:
         if self.event is None:
             return []
         return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
+
+
+def _made(tables: Sequence[tuple[str, str]]) -> list[str]:
+    """How the temporary tables are shown that a statement reads."""
+    return [f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in tables]
 
 
 def _read_unclamped(plan: MeasurementPlan) -> set[Statistic]:

@@ -1,7 +1,7 @@
 """The identity of the database that a ledger belongs to, as its entries hold it.
 
 A text says it: "named:" and the owner's name, "file:" and a path, "postgresql:" and the numbers of a server and of a database
-in it, or "memory:" for frames and databases in memory, which nothing tells apart but an owner's name.
+in it, "spark:" and the place of a schema in a catalogue, or "memory:" for frames and databases in memory, which nothing tells apart but an owner's name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ NAMED: Final = "named:"
 FILE: Final = "file:"
 MEMORY: Final = "memory:"
 POSTGRES: Final = "postgresql:"
+SPARK: Final = "spark:"
 
 
 def may_follow(before: str | None, after: str | None) -> bool:

@@ -68,7 +68,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
             *("varchar", "text", "string", "char", "character", "character varying", "bpchar", "nvarchar"),
             *("enum", "json", "uhugeint", "uint128"),
         ),
-        r"VARCHAR|JSON|ENUM\(.*\)",
+        r"VARCHAR|CHAR|JSON|ENUM\(.*\)",
         "as text, compared by its bytes; of an ENUM the member's name",
         "group, compare, count, patterns and functions of text",
         also=r"UBIGINT|HUGEINT|UHUGEINT|UUID|DECIMAL\(.*\)",

@@ -32,6 +32,18 @@ def is_database_url(database: Any) -> TypeGuard[str]:
     return isinstance(database, str) and database.startswith(("postgresql://", "postgres://"))
 
 
+def is_spark(database: Any) -> bool:
+    """Whether what stands for a database is the URL of a Spark cluster or of Spark Connect, or a session of either.
+
+    >>> is_spark("sc://spark.example.org:15002"), is_spark("spark://master:7077"), is_spark("hospital.duckdb")
+    (True, True, False)
+    """
+    if isinstance(database, str):
+        return database.startswith(("spark://", "sc://"))
+    kind = type(database)
+    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """A host with its port, and whether what goes there is encrypted."""

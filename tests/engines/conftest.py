@@ -1,11 +1,16 @@
-"""A PostgreSQL server for the tests of engines."""
+"""A PostgreSQL server and a local Spark for the tests of engines."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import postgres
 import pytest
+from engines import sparks
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +18,13 @@ def server() -> Iterator[postgres.Server]:
     """A PostgreSQL server of this process; skips where none is installed, and for no other reason."""
     with postgres.running() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session of a local Spark of this process; skips where pyspark or Java is missing, but not in CI."""
+    missing = importlib.util.find_spec("pyspark") is None or shutil.which("java") is None
+    if missing and not os.environ.get("CI"):
+        pytest.skip("pyspark or Java is not installed")
+    with sparks.running() as session:
+        yield session

@@ -32,7 +32,7 @@ class Pair:
     """The clinic on two engines."""
 
     duckdb: Connection
-    postgres: Connection
+    other: Connection
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +74,15 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     """The exact result of each release is that of DuckDB; a query that is refused has a code that says so."""
     wanted = prepared(pair.duckdb, fixture, NO_NOISE)
     try:
-        found = prepared(pair.postgres, fixture, NO_NOISE)
+        found = prepared(pair.other, fixture, NO_NOISE)
     except dpsql.QueryRejected as error:
         reads_lacking = any(column.split(".")[0] in fixture.query for column in LACKING)
         assert error.code in UNREAD or reads_lacking or "memory." in fixture.query, error  # noqa: PT017
         return
     if found.releases:
-        assert exact(pair.postgres, found) == exact(pair.duckdb, wanted)
+        assert exact(pair.other, found) == exact(pair.duckdb, wanted)
     else:
-        public = pair.postgres.engine.answer(found).rows
+        public = pair.other.engine.answer(found).rows
         assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer(wanted).rows, key=str)
 
 
@@ -93,11 +93,11 @@ def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) ->
     That is the first in the order of a hash, which each engine computes in its own way; over all groups it is one.
     """
     try:
-        wanted, found = (prepared(side, fixture, 1) for side in (pair.duckdb, pair.postgres))
+        wanted, found = (prepared(side, fixture, 1) for side in (pair.duckdb, pair.other))
     except dpsql.Error:
         return  # the other test says why
     for mine, theirs, part in zip(
-        exact(pair.duckdb, wanted), exact(pair.postgres, found), wanted.releases, strict=True
+        exact(pair.duckdb, wanted), exact(pair.other, found), wanted.releases, strict=True
     ):
         if not part.statement.histograms:
             continue

@@ -1,4 +1,4 @@
-"""One policy and five queries mean the same of Parquet files and of PostgreSQL."""
+"""One policy and five queries mean the same of Parquet files, of PostgreSQL and of Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
+from engines import sparks
 from engines.loading import database, grant, load
 from postgres import Server
 
@@ -39,8 +41,9 @@ QUERIES = [
 ]
 
 
-def test_five_queries_mean_the_same(server: Server, tmp_path: Path) -> None:
-    """Side by side, without noise: the rows, the columns and their types, and the price of each."""
+@pytest.fixture
+def shop(tmp_path: Path) -> tuple[duckdb.DuckDBPyConnection, Path]:
+    """A database with orders and stores, and a folder with them in Parquet files."""
     source = duckdb.connect()
     source.execute(
         "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, "
@@ -55,20 +58,29 @@ def test_five_queries_mean_the_same(server: Server, tmp_path: Path) -> None:
     folder.mkdir()
     for table in ("orders", "stores"):
         source.table(table).write_parquet(str(folder / f"{table}.parquet"))
+    return source, folder
+
+
+def mean_the_same(folder: Path, elsewhere: Any, engine: str) -> None:
+    """Side by side, without noise: the rows, the columns and their types, and the price of each."""
     options: dict[str, Any] = {"policy": POLICY, "ledger": ":memory:", "epsilon": 10**15}
+    with dpsql.connect(str(folder), **options) as files, dpsql.connect(elsewhere, **options) as tables:
+        for sql in QUERIES:
+            ours, theirs = files.query(sql), tables.query(sql)
+            assert (theirs.columns, theirs.types, theirs.rows) == (ours.columns, ours.types, ours.rows), sql
+            assert theirs.receipt.loss == ours.receipt.loss
+            assert theirs.intervals(0.95) == ours.intervals(0.95)
+        assert ours.receipt.versions.keys() == {"duckdb", "dpsql", "sqlglot"}
+        assert theirs.receipt.versions.keys() == {engine, "dpsql", "sqlglot"}
+
+
+def test_five_queries_mean_the_same(server: Server, shop: tuple[duckdb.DuckDBPyConnection, Path]) -> None:
+    """Of Parquet files and of PostgreSQL."""
+    source, folder = shop
     with database(server, "shop") as (url, owner):
         load(source, owner)
         grant(owner)
-        with dpsql.connect(str(folder), **options) as files, dpsql.connect(url, **options) as tables:
-            for sql in QUERIES:
-                ours, theirs = files.query(sql), tables.query(sql)
-                assert (theirs.columns, theirs.types, theirs.rows) == (ours.columns, ours.types, ours.rows), (
-                    sql
-                )
-                assert theirs.receipt.loss == ours.receipt.loss
-                assert theirs.intervals(0.95) == ours.intervals(0.95)
-            assert ours.receipt.versions.keys() == {"duckdb", "dpsql", "sqlglot"}
-            assert theirs.receipt.versions.keys() == {"postgresql", "dpsql", "sqlglot"}
+        mean_the_same(folder, url, "postgresql")
 
 
 def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) -> None:
@@ -106,3 +118,16 @@ def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) 
                 "SELECT regr_intercept(price, day(day)), regr_slope(price, day(day)) FROM orders"
             ).fetchall()
             assert all(abs(a - b) < 0.01 for a, b in zip(fit.rows[0], truth, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_five_queries_mean_the_same_of_spark(
+    spark: Any, shop: tuple[duckdb.DuckDBPyConnection, Path], tmp_path: Path
+) -> None:
+    """Of Parquet files and of Spark."""
+    source, folder = shop
+    sparks.load(source, spark, tmp_path / "spark", "shop")
+    spark.catalog.setCurrentDatabase("shop")
+    mean_the_same(folder, spark, "spark")

@@ -10,8 +10,8 @@ FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
         "dpsql.sql.emit.quantile_windows:_bin",
-        'return f"({at} >> {width})"',
-        'return f"(({at} + 4611686018427387904) >> {width})"',
+        "return dialect().shifted(at, width)",
+        'return dialect().shifted(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         "tests/attacks/test_a26_overflow.py::test_no_extreme_makes_a_statement_fail[9223372036854775807-]",
     ),
@@ -291,8 +291,8 @@ FAULTS = (
     Fault(
         "values-of-a-unit-not-bounded",
         "dpsql.sql.emit.statement:_limited_values",
-        """f"{dialect().derived(bounded(bound, ', '.join(pair)))} WHERE m > 0\"""",
-        """f"{dialect().derived(bounded(bound, ', '.join(pair)))} WHERE m >= 0\"""",
+        """f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0\"""",
+        """f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m >= 0\"""",
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
     ),

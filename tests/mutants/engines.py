@@ -1,4 +1,4 @@
-"""Faults in what is written for PostgreSQL, and in the connection to it."""
+"""Faults in what is written for PostgreSQL and Spark, and in the connections to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from .fault import Fault
 _FUNCTIONS = "tests/engines/test_functions.py::test_it_is_total_and_means_the_same"
 _POSTGRES = "tests/engines/test_postgres.py"
 _BOUNDS = "tests/engines/test_bounds.py"
+_SPARK = "tests/engines/test_spark.py"
 
 FAULTS = (
     Fault(
@@ -111,5 +112,115 @@ FAULTS = (
         "raise self._failure()",
         "the words of PostgreSQL, which quote a value, are the context of an error",
         f"{_POSTGRES}::test_a_failure_says_nothing",
+    ),
+    Fault(
+        "spark-sums-wrap",
+        "dpsql.backends.spark.dialect:SparkDialect.addend",
+        'f"CAST({point} AS {WIDE})"',
+        "point",
+        "a sum of BIGINT fails beyond 64 bits",
+        f"{_SPARK}::test_whole_numbers_do_not_wrap",
+    ),
+    Fault(
+        "spark-points-are-cast-at-once",
+        "dpsql.backends.spark.dialect:SparkDialect.wide_point",
+        'held(f"CAST({parts} AS {WIDE})", f"RINT({number} * {first} * {second})")',
+        'f"CAST(RINT({number} * {first} * {second}) AS {WIDE})"',
+        "a DOUBLE is cast to DECIMAL by the digits that show it, so that it is no multiple of its step",
+        f"{_SPARK}::test_whole_numbers_do_not_wrap",
+    ),
+    Fault(
+        "spark-nan-is-high",
+        "dpsql.backends.spark.columns:_double",
+        """
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        """,
+        """
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
+        """,
+        "NaN, which is greater than all numbers in Spark, counts as the upper bound",
+        f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
+    ),
+    Fault(
+        "spark-texts-are-not-looked-at",
+        "dpsql.backends.spark.columns:text",
+        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"',
+        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"',
+        "a text that is not UTF-8 ends a query when its group is read",
+        f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
+    ),
+    Fault(
+        "spark-texts-keep-their-collation",
+        "dpsql.backends.spark.columns:text",
+        'f"({stored} COLLATE UTF8_BINARY)"',
+        'f"({stored})"',
+        "the collation of a column decides which texts are equal",
+        f"{_SPARK}::test_texts_are_compared_by_their_bytes",
+    ),
+    Fault(
+        "spark-holds-nothing",
+        "dpsql.sql.emit.dialect:read_often",
+        "held is None or not dialect().holds",
+        "True",
+        "contributions are computed once for each of their readers, over files that may have changed",
+        f"{_SPARK}::test_what_is_read_more_than_once_is_held",
+    ),
+    Fault(
+        "spark-rows-are-computed-again",
+        "dpsql.backends.spark.connection:SparkBackend._checkpoint",
+        "self._session.sql(query).localCheckpoint(eager=True)",
+        "self._session.sql(query)",
+        "the statements of a release read different contributions",
+        f"{_SPARK}::test_statements_read_the_same_contributions",
+    ),
+    Fault(
+        "spark-views-pass",
+        "dpsql.backends.spark.connection:SparkBackend.origin",
+        "Origin(frozenset({where}), found.foreign)",
+        "Origin(frozenset({where}))",
+        "a view, whose expressions may fail on a row, is read",
+        f"{_SPARK}::test_what_could_fail_on_a_row_is_refused[CREATE VIEW {{}} AS SELECT * FROM people-view_source]",
+    ),
+    Fault(
+        "spark-tables-may-change",
+        "dpsql.backends.spark.connection:SparkBackend.snapshot",
+        "self._marks is None or self._definitions() == self._marks",
+        "True",
+        "a table that was replaced by a view is read",
+        f"{_SPARK}::test_a_table_that_changes_is_refused_before_a_charge",
+    ),
+    Fault(
+        "spark-settings-of-the-owner",
+        "dpsql.backends.spark.session:pin",
+        "session.conf.set(name, value)",
+        "session.conf.get(name, value)",
+        "what an owner sets decides over errors and moments",
+        f"{_SPARK}::test_nobodys_settings_decide",
+    ),
+    Fault(
+        "spark-error-keeps-its-context",
+        "dpsql.backends.spark.connection:SparkBackend._guarded",
+        "failed = self._failure()",
+        "raise self._failure()",
+        "the words of Spark, which quote a value, are the context of an error",
+        f"{_SPARK}::test_a_failure_says_nothing",
+    ),
+    Fault(
+        "spark-excess-is-kept",
+        "dpsql.backends.spark.dialect:SparkDialect.semi_join",
+        '"ANTI" if anti else "SEMI"',
+        '"SEMI"',
+        "the units that exceed a bound count with all groups beside those that count, and all others do not",
+        "tests/engines/test_spark_bounds.py::test_a_bound_is_reached",
+    ),
+    Fault(
+        "spark-products-fail",
+        "dpsql.backends.spark.functions",
+        '"TRY_MULTIPLY({0}, {1})"',
+        '"({0} * {1})"',
+        "a whole number beyond 64 bits ends a query in Spark",
+        f"{_SPARK}::test_no_row_ends_a_query",
     ),
 )

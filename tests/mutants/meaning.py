@@ -30,8 +30,8 @@ FAULTS = (
     Fault(
         "distances-of-64-bits",
         "dpsql.sql.emit.quantile_windows:_bin",
-        'return f"({at} >> {width})"',
-        'return f"(({at} + 4611686018427387904) >> {width})"',
+        "return dialect().shifted(at, width)",
+        'return dialect().shifted(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         _EXTREMES,
     ),

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from dpsql.backends.base import Exact, Origin, Place
+from dpsql.backends.base import Exact, Origin, Place, Tables
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
@@ -220,7 +220,7 @@ class DuckDBBackend:
         ((computed,),) = self._query(_COMPUTED)
         return not computed
 
-    def binds(self, sql: str) -> bool:
+    def binds(self, sql: str, held: Tables = ()) -> bool:  # noqa: ARG002
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
 
         So does a statement with other constants: see `shape`. Raises OperationalError where a setting of the owner's
@@ -295,7 +295,7 @@ class DuckDBBackend:
             return Exact(self._long(sql))
 
     @contextmanager
-    def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
+    def staged(self, tables: Tables) -> Iterator[None]:
         """Temporary tables of the connection; its database is not written to.
 
         A transaction that fails, or that is interrupted, is rolled back with them.

@@ -24,6 +24,8 @@ class DuckDBDialect:
 
     nan: str = values.NAN
     stages: bool = True
+    holds: bool = False
+    lists: bool = True
     places: bool = True
 
     def require(self, release: Release) -> None:
@@ -81,9 +83,21 @@ class DuckDBDialect:
         """A cast rounds half to even."""
         return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
+    def addend(self, point: str) -> str:
+        """A sum of BIGINT is a HUGEINT."""
+        return point
+
+    def days(self, day: str) -> str:
+        """A difference of days."""
+        return f"({day} - DATE '0001-01-01' + 1)"
+
     def microseconds(self, moment: str) -> str:
         """EPOCH_US."""
         return f"EPOCH_US({moment})"
+
+    def shifted(self, number: str, bits: int) -> str:
+        """An operator."""
+        return f"({number} >> {bits})"
 
     def wide(self, number: str) -> str:
         """A HUGEINT has 128 bits."""

@@ -23,6 +23,12 @@ from dpsql.policy.engine_types import UNLIMITED
 
 MOST_BYTES = 2**20
 """Longer texts are read as NULL: a text of PostgreSQL has at most 1 GB, and what is made of several must have less."""
+_DATED = {
+    "DATE": Type.DATE,
+    "TIMESTAMP": Type.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": Type.TIMESTAMP,
+    "TIME": Type.TIME,
+}
 _WHOLE = frozenset({"SMALLINT", "INTEGER", "BIGINT"})
 _FAR = 10**300
 """NUMERIC values beyond are infinite as DOUBLE, and digits after the point beyond its digits are rounded off."""
@@ -103,3 +109,17 @@ def _temporal(read: str, facts: Facts) -> str:
     if not facts.interval.bounded:
         return f"{within} END"
     return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
+
+
+def copied(column: str, kind: str) -> str:
+    """A column of a public table as Python can hold it: days and moments of the calendar alone."""
+    read = identifier(column)
+    if kind == UNLIMITED:
+        return f"CASE WHEN {read} BETWEEN -1e300 AND 1e300 THEN CAST(ROUND({read}, 300) AS {REAL}) END"
+    if kind.startswith("DECIMAL"):
+        return f"NULLIF({read}, 'NaN')"
+    if kind in _DATED:
+        at = f"({read} AT TIME ZONE 'UTC')" if kind.endswith("ZONE") else read
+        low, high = map(constant, CALENDAR[_DATED[kind]])
+        return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
+    return f"CAST({read} AS TEXT)" if kind == "VARCHAR" or kind.startswith("ENUM") else read

@@ -11,13 +11,13 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from dpsql.backends.base import Exact, Origin, Place
+from dpsql.backends.base import Exact, Origin, Place, Tables
 from dpsql.backends.dialect import Dialect
-from dpsql.backends.postgres import catalogue
+from dpsql.backends.postgres import catalogue, columns
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
-from dpsql.backends.postgres.public_copies import PublicCopies
 from dpsql.backends.postgres.settings import pinning
 from dpsql.backends.postgres.types import engine_type
+from dpsql.backends.public_copies import Columns, PublicCopies
 from dpsql.backends.quoting import identifier
 from dpsql.errors import BackendError, OperationalError, PolicyError
 from dpsql.ledger.identity import POSTGRES as IDENTITY
@@ -147,7 +147,7 @@ class PostgresBackend:
         """Never: others write to the database."""
         return False
 
-    def binds(self, sql: str) -> bool:
+    def binds(self, sql: str, held: Tables = ()) -> bool:  # noqa: ARG002
         """Whether PostgreSQL can plan an emitted statement, and the declared tables are what they were at the start.
 
         Planning looks at the role's rights, too.
@@ -231,7 +231,7 @@ class PostgresBackend:
             return False
 
     @contextmanager
-    def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
+    def staged(self, tables: Tables) -> Iterator[None]:
         """Never used: a read-only transaction has no temporary tables."""
         if tables:
             raise BackendError
@@ -247,7 +247,8 @@ class PostgresBackend:
         self._connection.close()
         self._copies.close()
 
-    def _rows(self, table: str, items: str) -> list[tuple[Any, ...]]:
+    def _rows(self, table: str, read: Columns) -> list[tuple[Any, ...]]:
+        items = ", ".join(columns.copied(*column) for column in read) or "1"
         return self._answered(f"SELECT {items} FROM {self.dialect.table_name(table)}")
 
     def _look(self, sql: str, parameters: Sequence[str] | None = None) -> list[tuple[Any, ...]]:

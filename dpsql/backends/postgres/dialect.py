@@ -59,6 +59,8 @@ class PostgresDialect:
 
     nan: str = values.NAN
     stages: bool = False
+    holds: bool = False
+    lists: bool = False
     places: bool = False
 
     def require(self, release: Release) -> None:
@@ -147,9 +149,21 @@ class PostgresDialect:
             tiny = f"WHEN {number} BETWEEN -{near} AND {near} THEN 0 "
         return f"CASE {tiny}WHEN {number} BETWEEN -{far} AND {far} THEN CAST({product} AS BIGINT) END"
 
+    def addend(self, point: str) -> str:
+        """A sum of BIGINT is a NUMERIC."""
+        return point
+
+    def days(self, day: str) -> str:
+        """A difference of days."""
+        return f"({day} - DATE '0001-01-01' + 1)"
+
     def microseconds(self, moment: str) -> str:
         """EXTRACT gives a NUMERIC, which is exact."""
         return f"CAST(EXTRACT(EPOCH FROM {moment}) * 1000000 AS BIGINT)"
+
+    def shifted(self, number: str, bits: int) -> str:
+        """An operator."""
+        return f"({number} >> {bits})"
 
     def wide(self, number: str) -> str:
         """NUMERIC has as many digits as it takes."""

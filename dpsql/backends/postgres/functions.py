@@ -13,41 +13,26 @@ Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpsql.backends.postgres.columns import MOST_BYTES
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
-from dpsql.plan.expr import Call, Literal
+from dpsql.backends.spellings import (
+    MOST_WILDCARDS,
+    ByType,
+    Spelling,
+    few_wildcards,
+    has_constant,
+    known_text,
+    part_of_text,
+    texts,
+)
 from dpsql.plan.types import Type
 
 _MIN, _MAX = -(2**63), 2**63 - 1
-MOST_WILDCARDS = 16
 _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 """The spaces that TRIM takes away: Unicode's category Zs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """How a function is written: a template, as `Function.sql`, and why it is total.
-
-    `takes` are the types that its arguments may have, all of them where it is empty; of `only`, the call must fulfil the
-    condition. A template for whole numbers may stand beside, for calls whose type is INTEGER.
-    """
-
-    sql: str
-    total: str
-    whole: str = ""
-    takes: frozenset[Type] = frozenset()
-    only: Callable[[Call], bool] = lambda _: True
-
-    def template(self, call: Call) -> str | None:
-        """The template for a call, None where it is not written for it."""
-        types = {argument.type for argument in call.arguments} - {Type.NULL}
-        if (self.takes and not types <= self.takes) or not self.only(call):
-            return None
-        return self.whole if self.whole and call.type is Type.INTEGER else self.sql
 
 
 def _held(body: str, *arguments: str) -> str:
@@ -131,41 +116,6 @@ def _rounding(real: str) -> Spelling:
     return Spelling(_held(real, "{0}"), _DEFINED, "{0}")
 
 
-def _constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
-    def fits(call: Call) -> bool:
-        argument = call.arguments[place]
-        return (
-            isinstance(argument, Literal)
-            and isinstance(argument.value, int)
-            and least <= argument.value <= most
-        )
-
-    return fits
-
-
-def _part_of_text(call: Call) -> bool:
-    """Whether a part begins within the text, or at its first character, and has a length."""
-    return _constant(1, 1, 2**30)(call) and (len(call.arguments) < 3 or _constant(2, 0, 2**30)(call))
-
-
-def _known_text(call: Call) -> bool:
-    """Whether the second argument is a constant: else one long text in a row decides how long each comparison takes."""
-    return isinstance(call.arguments[1], Literal)
-
-
-def _pattern(call: Call) -> bool:
-    """Whether the pattern is a constant with few %, for each of which PostgreSQL may go one level deeper, and back."""
-    pattern = call.arguments[1]
-    return isinstance(pattern, Literal) and str(pattern.value).count("%") <= MOST_WILDCARDS
-
-
-def _texts(call: Call) -> bool:
-    return all(argument.type is Type.VARCHAR for argument in call.arguments)
-
-
-_NUMBERS = frozenset({Type.INTEGER, Type.DOUBLE})
-
-
 def _to_whole(low: int, high: int) -> Mapping[Type, str]:
     """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
     least, most = constant(float(low) if low == _MIN else low - 0.5), constant(min(high + 0.5, 2.0**63))
@@ -174,18 +124,6 @@ def _to_whole(low: int, high: int) -> Mapping[Type, str]:
         Type.DOUBLE: _held(f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"),
         Type.BOOLEAN: "CAST(CASE {0} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS BIGINT)",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class ByType:
-    """A function of one argument that is written as its type says."""
-
-    by: Mapping[Type, str]
-    total: str
-
-    def template(self, call: Call) -> str | None:
-        """The template for a call, None where it is not written for it."""
-        return self.by.get(call.arguments[0].type)
 
 
 def _moment(place: int) -> str:
@@ -338,17 +276,17 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", _DEFINED),
         "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", _DEFINED),
         "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", _DEFINED),
-        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED, only=_known_text),
-        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED, only=_known_text),
-        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED, only=_known_text),
+        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED, only=known_text),
+        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED, only=known_text),
+        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED, only=known_text),
         "substring_from": Spelling(
-            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=_part_of_text
+            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
         ),
         "substring": Spelling(
-            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=_part_of_text
+            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=part_of_text
         ),
-        "left": Spelling("LEFT({0}, {1})", "a constant count", only=_constant(1, -(2**30), 2**30)),
-        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=_constant(1, -(2**30), 2**30)),
+        "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
+        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
         "contains": Spelling("(STRPOS({0}, {1}) > 0)", _DEFINED),
         "starts_with": Spelling("STARTS_WITH({0}, {1})", _DEFINED),
         "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), _DEFINED),
@@ -358,12 +296,12 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 f"CASE WHEN OCTET_LENGTH(a) + OCTET_LENGTH(b) <= {MOST_BYTES} THEN a || b END", "{0}", "{1}"
             ),
             _BYTES,
-            only=_texts,
+            only=texts,
         ),
         "like": Spelling(
             "({0} LIKE {1} ESCAPE '')",
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
-            only=_pattern,
+            only=few_wildcards,
         ),
         # parts of dates
         **{

@@ -19,21 +19,24 @@ from dpsql.sql.emit.dialect import dialect
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 
 
-def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -> list[str]:
-    """The units that exceed a bound, and their groups in the order in which they count."""
-    return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
+def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str) -> list[str]:
+    """The units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
+    return [
+        f"{EXCESS} AS (\n  {_excess(bound, source)}\n)",
+        f"{RANKED} AS (\n  {_ranked(analysis, keys, source)}\n)",
+    ]
 
 
-def _excess(bound: ContributionBound) -> str:
+def _excess(bound: ContributionBound, source: str) -> str:
     """The units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
     passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
-    return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
+    return f"SELECT u FROM {source} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
-def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
+def _ranked(analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """The groups of these units, in an order that depends on the unit's own rows only."""
     return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {dialect().semi_join(CONTRIBUTION, EXCESS)}\n"
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {dialect().semi_join(source, EXCESS)}\n"
         f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
@@ -46,10 +49,10 @@ def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     return f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
 
 
-def bounded(bound: ContributionBound, columns: str) -> str:
-    """All groups with the number of counted rows, m: the rows of the first groups, up to the bound."""
+def bounded(bound: ContributionBound, columns: str, source: str) -> str:
+    """All groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
     allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
     ranked = f"SELECT {columns}, {allowed} AS m FROM {RANKED}"
     if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"
-    return f"SELECT {columns}, n AS m FROM {dialect().semi_join(CONTRIBUTION, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+    return f"SELECT {columns}, n AS m FROM {dialect().semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"

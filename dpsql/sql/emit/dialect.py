@@ -15,6 +15,7 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 
 _DIALECT: ContextVar[Dialect] = ContextVar("dialect", default=DUCKDB)
+_HELD: ContextVar[list[tuple[str, str]] | None] = ContextVar("held", default=None)
 
 
 def dialect() -> Dialect:
@@ -30,3 +31,33 @@ def written_in(wanted: Dialect) -> Iterator[Dialect]:
         yield wanted
     finally:
         _DIALECT.reset(token)
+
+
+@contextmanager
+def holding() -> Iterator[list[tuple[str, str]]]:
+    """Within it, queries that a statement reads more than once are collected, where the engine holds their rows."""
+    found: list[tuple[str, str]] = []
+    token = _HELD.set(found)
+    try:
+        yield found
+    finally:
+        _HELD.reset(token)
+
+
+def common(name: str, query: str) -> tuple[list[str], str]:
+    """A common table expression, and its name."""
+    return [f"{name} AS (\n  {query}\n)"], name
+
+
+def read_often(name: str, query: str) -> tuple[list[str], str]:
+    """The common table expressions of a query that the statement reads more than once, and the name that it has there.
+
+    An engine that would run it each time that it is read, over files that may have changed meanwhile or in a task that is
+    tried again, holds its rows in a temporary table instead.
+    """
+    held = _HELD.get()
+    if held is None or not dialect().holds:
+        return common(name, query)
+    called = f'{name[:-1]}{len(held)}"'
+    held.append((called, query))
+    return [], called

@@ -18,7 +18,7 @@ from dpsql.plan.interval import date_at, time_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
-from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.dialect import dialect, read_often
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 from dpsql.sql.emit.scalars import constant
@@ -35,14 +35,14 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
     point and the number of values at it.
     """
     measure = analysis.measures[asked[0][1].measure]
-    ctes = _points(analysis, measure, keys)
+    ctes, points = _points(analysis, measure, keys)
     width = max(0, asked[0][1].lattice.width.bit_length() - _BITS)
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
     binned = _bin("p", width)
     counted = dialect().derived(
         f"\n    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
-        f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}"
+        f"    FROM {points} GROUP BY {', '.join([*keys, 'b'])}"
     )
     ctes.append(
         f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM {counted})"
@@ -52,21 +52,21 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
         name = f"r{index}"
         items.append(f"{name}.w AS w{index}")
         on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        joined.append(f"JOIN ({_window(quantile, keys, width)}) AS {name} ON {on or 'TRUE'}")
+        joined.append(f"JOIN ({_window(quantile, keys, width, points)}) AS {name} ON {on or 'TRUE'}")
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
     return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
 
 
 def _bin(at: str, width: int) -> str:
     """The bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
-    return f"({at} >> {width})"
+    return dialect().shifted(at, width)
 
 
 def _wide(number: int) -> str:
     return dialect().wide(str(number))
 
 
-def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str:
+def _window(quantile: QuantileSelection, keys: Sequence[str], width: int, points: str) -> str:
     offset = _offset(quantile)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
@@ -78,7 +78,7 @@ def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str
     named = [f"p.{key} AS {key}" for key in keys]
     run = (
         f"SELECT {', '.join([*named, 'p.p AS p', 'COUNT(*) AS n', 'MIN(b.total) AS total', 'MIN(b.before) AS before'])}\n"
-        f"    FROM {_POINTS} AS p JOIN ({near}) AS b ON {' AND '.join(on)}\n"
+        f"    FROM {points} AS p JOIN ({near}) AS b ON {' AND '.join(on)}\n"
         f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
     )
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
@@ -97,32 +97,32 @@ def _offset(quantile: QuantileSelection) -> str:
     return inside if quantile.rank < Fraction(1, 2) else f"total * {_wide(quantile.steps_per_row)} - {inside}"
 
 
-def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
-    """The common table expressions that end with one row per counted value: the keys and `p`."""
+def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> tuple[list[str], str]:
+    """The common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
     source += f"\n  FROM {dialect().derived(rows(analysis, ordered=measure))}"
     found = dialect().derived(f"\n  {source}")
     if not analysis.bound.per_unit:
-        return [f"{_POINTS} AS (\n  SELECT * FROM {found} WHERE p IS NOT NULL)"]
+        return read_often(_POINTS, f"SELECT * FROM {found} WHERE p IS NOT NULL")
     bound = analysis.bound
     values = f"{dialect().collected_values('p')} AS s"
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
         f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
     )
-    ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
+    ctes, held = read_often(CONTRIBUTION, contribution)
     columns = ", ".join([*keys, "s"])
     if keys:
-        ctes += ranking(analysis, bound, keys)
-        counted = bounded(bound, columns)
+        ctes += ranking(analysis, bound, keys, held)
+        counted = bounded(bound, columns, held)
     else:
-        counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
+        counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
     some = dialect().spread("s", "m")
     ctes.append(
         f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM {dialect().derived(counted)} WHERE m > 0 AND s IS NOT NULL)"
     )
-    return ctes
+    return ctes, _POINTS
 
 
 def _point(measure: Measurand) -> str:
@@ -132,7 +132,7 @@ def _point(measure: Measurand) -> str:
         raise TypeError("only measures with a lattice have quantiles")
     match measure.expr.type:
         case Type.DATE:
-            return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)
+            return _clamped(dialect().days("x"), lattice, date_at)
         case Type.TIMESTAMP:
             return _clamped(dialect().microseconds("x"), lattice, timestamp_at)
         case Type.TIME:

@@ -224,9 +224,12 @@ class _Block:
         items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
         values = [dialect().clean(part) for part in read.values()]
         items += self.places.get(scan.alias, ())
-        unit, source = _owned(scan, values=values)
         if not (self.units and scan.unit.known):
+            # Ids of rows are not asked for where nothing needs them: not every engine has them.
+            owned = scan.unit.kind is UnitKind.COLUMN
+            unit, source = _owned(scan) if owned else ("", dialect().table_name(scan.table))
             return _select(items, _table(scan), partition_conditions(scan, unit, source))
+        unit, source = _owned(scan, values=values)
         if self.before and scan.unit.kind is UnitKind.ROW:
             unit = dialect().row_id(values, self.before)
         rows = _owned(scan, _table(scan), values)[1]
@@ -298,7 +301,7 @@ class _Block:
 def constant_rows(source: Values) -> str:
     """The query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
-    if len(source.rows) > _FEW:
+    if len(source.rows) > _FEW and dialect().lists:
         lists = (
             f"UNNEST({_list([row[place] for row in source.rows], column.type)}) AS {identifier(column.name)}"
             for place, column in enumerate(source.columns)

@@ -23,7 +23,7 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
-from dpsql.sql.emit.dialect import dialect, written_in
+from dpsql.sql.emit.dialect import common, dialect, holding, read_often, written_in
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
@@ -41,7 +41,8 @@ class Statement:
     `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
     for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
-    in stages instead, from which `emit_sums` gives the groups, with `clamped` sums in place of histograms.
+    in stages instead, from which `emit_sums` gives the groups, with `clamped` sums in place of histograms. `held` are the
+    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them.
     """
 
     sql: str
@@ -52,6 +53,7 @@ class Statement:
     windows: tuple[str, ...] = ()
     score: str | None = None
     stages: Stages | None = field(default=None, hash=False)
+    held: tuple[tuple[str, str], ...] = field(default=(), hash=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,10 +80,11 @@ def emit(
     `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
     """
     target.require(analysis.release)
-    with written_in(target):
+    with written_in(target), holding() as held:
         statement = _emitted(analysis, quantiles, top_k, clamps)
-    target.require_text(statement.sql)
-    return statement
+    for text in (statement.sql, *(query for _, query in held)):
+        target.require_text(text)
+    return replace(statement, held=tuple(held))
 
 
 def _emitted(
@@ -102,10 +105,12 @@ def _emitted(
     whole = replace(whole, histograms=histograms)
     if not keys or not clamps or not dialect().stages:
         return whole
-    ctes, source = _pairs(analysis, keys, clamps)
-    held = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
-    pairs = f"SELECT {', '.join(held)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
-    return replace(whole, stages=stages(analysis, clamps, (ctes, pairs)))
+    with holding() as before:
+        ctes, source = _pairs(analysis, keys, clamps)
+    items = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
+    pairs = f"SELECT {', '.join(items)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
+    made = stages(analysis, clamps, (ctes, pairs))
+    return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
 
 def emit_sums(
@@ -114,12 +119,26 @@ def emit_sums(
     clamps: Sequence[Clamp] = (),
     selected: Sequence[tuple[Value, ...]] | None = None,
     unclamped: Container[Statistic] = (),
+    *,
+    target: Dialect = DUCKDB,
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
     Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
     with these keys: see `reads_selected`.
     """
+    with written_in(target), holding() as held:
+        statement = _emitted_sums(analysis, quantiles, clamps, selected, unclamped)
+    return replace(statement, held=tuple(held))
+
+
+def _emitted_sums(
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection],
+    clamps: Sequence[Clamp],
+    selected: Sequence[tuple[Value, ...]] | None,
+    unclamped: Container[Statistic],
+) -> Statement:
     keys = [key.name for key in analysis.release.keys]
     sums = clamped_sums(analysis, clamps)
     clamped = {f"s{part.target}_{part.place}": part for part in sums}
@@ -225,7 +244,7 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
     for index, measure in _summed(analysis):
         yield f"COUNT(x{index}) AS c{index}"
         if measure.lattice is not None:
-            yield f"SUM({_point(measure, f'x{index}')}) AS t{index}"
+            yield f"SUM({dialect().addend(_point(measure, f'x{index}'))}) AS t{index}"
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -261,15 +280,15 @@ def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tupl
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
         f"  FROM {dialect().derived(rows(analysis))}\n  GROUP BY {', '.join(['u', *keys])}"
     )
-    ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    if keys:
-        ctes += ranking(analysis, bound, keys)
-        source = bounded(
-            bound, ", ".join([*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)])
-        )
-    else:
+    if not keys:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
-        source = f"SELECT {listed} FROM {CONTRIBUTION}"
+        # Histograms are of the same contributions as the sums.
+        ctes, held = read_often(CONTRIBUTION, contribution) if clamps else common(CONTRIBUTION, contribution)
+        return ctes, f"SELECT {listed} FROM {held}"
+    ctes, held = read_often(CONTRIBUTION, contribution)
+    ctes += ranking(analysis, bound, keys, held)
+    names = [*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)]
+    source = bounded(bound, ", ".join(names), held)
     return ctes, source
 
 
@@ -352,7 +371,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
         source = dialect().derived(f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}")
-        counted = ", ".join([*keys, f"SUM({_point(measure, VALUE)}) AS e"])
+        counted = ", ".join([*keys, f"SUM({dialect().addend(_point(measure, VALUE))}) AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
@@ -367,8 +386,12 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
-    return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(bounded(bound, ', '.join(pair)))} WHERE m > 0"
+    ctes, held = read_often(CONTRIBUTION, grouped)
+    ctes += ranking(analysis, bound, pair, held)
+    return (
+        f"WITH {', '.join(ctes)}\n",
+        f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0",
+    )
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:

@@ -44,4 +44,5 @@ def _share(analysis: Analysis, moment: Moment) -> str:
             measure = analysis.measures[0]
             if measure.lattice is None:
                 raise TypeError("only measures with a lattice are summed")
-            return f"COALESCE(SUM({point(measure.expr, measure.lattice, 'x0', measure.interval)}), 0)"
+            at = point(measure.expr, measure.lattice, "x0", measure.interval)
+            return f"COALESCE(SUM({dialect().addend(at)}), 0)"

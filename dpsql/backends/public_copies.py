@@ -11,22 +11,13 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.postgres.values import REAL, constant
 from dpsql.backends.quoting import identifier, table_name
 from dpsql.errors import BackendError
-from dpsql.plan.types import Type
 from dpsql.policy import table_parts
 from dpsql.policy.engine_types import UNLIMITED
 
 _CONFIG = {**LOCKED, "memory_limit": "2GB"}
-_DATED = {
-    "DATE": Type.DATE,
-    "TIMESTAMP": Type.TIMESTAMP,
-    "TIMESTAMP WITH TIME ZONE": Type.TIMESTAMP,
-    "TIME": Type.TIME,
-}
 _SPLIT = 100_000
 """Rows that are put into a copy at once."""
 NO_COLUMN = '"#" INTEGER'
@@ -51,12 +42,15 @@ class PublicCopies:
             return False
 
     def require(
-        self, sql: str, tables: Mapping[str, Columns], read: Callable[[str, str], list[tuple[Any, ...]]]
+        self, sql: str, tables: Mapping[str, Columns], read: Callable[[str, Columns], list[tuple[Any, ...]]]
     ) -> None:
-        """Copies the tables whose names stand in an emitted statement; `read` gives the rows of a table's items."""
+        """Copies the tables whose names stand in an emitted statement; `read` gives the rows of a table's columns.
+
+        A value is as Python holds it, days and moments of the calendar alone; a table without columns has some value.
+        """
         for name, columns in tables.items():
             if name not in self._held and table_name(name) in sql:
-                self._copy(name, columns, read(name, ", ".join(_item(*column) for column in columns) or "1"))
+                self._copy(name, columns, read(name, columns))
                 self._held.add(name)
 
     def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
@@ -106,17 +100,3 @@ def _kind(kind: str) -> str:
     if kind == UNLIMITED:
         return "DOUBLE"
     return "VARCHAR" if kind.startswith("ENUM") else kind
-
-
-def _item(column: str, kind: str) -> str:
-    """A column as Python can hold it: days and moments of the calendar alone."""
-    read = identifier(column)
-    if kind == UNLIMITED:
-        return f"CASE WHEN {read} BETWEEN -1e300 AND 1e300 THEN CAST(ROUND({read}, 300) AS {REAL}) END"
-    if kind.startswith("DECIMAL"):
-        return f"NULLIF({read}, 'NaN')"
-    if kind in _DATED:
-        at = f"({read} AT TIME ZONE 'UTC')" if kind.endswith("ZONE") else read
-        low, high = map(constant, CALENDAR[_DATED[kind]])
-        return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
-    return f"CAST({read} AS TEXT)" if kind == "VARCHAR" or kind.startswith("ENUM") else read

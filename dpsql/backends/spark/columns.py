@@ -1,0 +1,109 @@
+"""Sanitized columns of Spark's tables: widened, clamped to declared bounds, NULL outside a declared domain.
+
+Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
+of the years 1 to 9999; each text is UTF-8, and has, as each blob, at most `MOST_BYTES`. No stored value makes the reading
+fail, wherever Spark evaluates it.
+Why: all that is written is defined for every value of the engine type: TRY_CAST and TRY_VALIDATE_UTF8 give NULL where a cast
+would fail, and comparisons of one type always compare, NaN being greater than all numbers.
+Source: Spark 4.0 documentation, "ANSI compliance" and "NaN semantics"; Unicode 15, section 3.9 (UTF-8).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.quoting import identifier
+from dpsql.backends.spark.values import INFINITY, NAN, constant, type_name
+from dpsql.plan.expr import Column, Facts
+from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.types import Type
+
+MOST_BYTES = 2**20
+"""Longer texts are read as NULL: a text of Spark has at most 2^31 bytes, and what is made of several must have less."""
+
+
+def clean(column: Column) -> str:
+    """The SQL that reads a column of the scanned table."""
+    facts, read = column.facts, widened(column)
+    if facts.domain is not None:
+        return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
+    match facts.type:
+        case Type.INTEGER:
+            return _integer(_raw(column), read, facts)
+        case Type.DOUBLE:
+            return _double(read, facts)
+        case Type.DATE | Type.TIMESTAMP:
+            return _temporal(read, facts)
+        case _:
+            return read
+
+
+def widened(column: Column) -> str:
+    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
+    raw, facts = _raw(column), column.facts
+    match facts.type:
+        case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
+            return text(raw, facts.engine_type)
+        case Type.VARCHAR:
+            return f"CAST({raw} AS STRING)"
+        case Type.BLOB:
+            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"
+        case kind:
+            return f"TRY_CAST({raw} AS {type_name(kind)})"
+
+
+def text(stored: str, engine: str) -> str:
+    """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length.
+
+    It is NULL where it is not UTF-8 or too long.
+    """
+    raw = f"({stored} COLLATE UTF8_BINARY)"
+    if engine == "CHAR":
+        raw = f"RTRIM({raw})"
+    return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"
+
+
+def copied(column: str, kind: str) -> str:
+    """A column of a public table as Python can hold it: days and moments of the calendar alone."""
+    read = identifier(column)
+    if kind in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+        at = read if kind == "DATE" else f"TRY_CAST({read} AS TIMESTAMP_NTZ)"
+        low, high = map(constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
+        return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
+    return text(read, kind) if kind in ("VARCHAR", "CHAR") else read
+
+
+def _raw(column: Column) -> str:
+    return identifier(column.name)
+
+
+def _integer(raw: str, read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return read
+    low, high = (constant(math.floor(end)) for end in facts.interval.ends)
+    # Compared before it is read as 64 bits: a value too large for them is clamped, not lost.
+    return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
+
+
+def _double(read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return f"NULLIF({read}, {NAN})"
+    low, high = (constant(float(end)) for end in facts.interval.ends)
+    return (
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+    )
+
+
+def _temporal(read: str, facts: Facts) -> str:
+    ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
+    if facts.interval.bounded:
+        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
+        ends = tuple(map(at, facts.interval.ends))
+    low, high = map(constant, ends)
+    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
+    if not facts.interval.bounded:
+        return f"{within} END"
+    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"

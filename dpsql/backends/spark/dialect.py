@@ -1,0 +1,265 @@
+"""The dialect of Spark, and what it cannot do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from dpsql.backends.quoting import identifier
+from dpsql.backends.spark import columns, values
+from dpsql.backends.spark.functions import SPELLINGS, held
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Call, Column
+from dpsql.plan.nodes import (
+    Filter,
+    Join,
+    PerUnitGroupBy,
+    Project,
+    PublicSubquery,
+    Relation,
+    Release,
+    SemiJoin,
+    SetOperation,
+    Values,
+    inputs,
+    is_private,
+)
+from dpsql.plan.tables import Scan
+from dpsql.plan.types import Pairs, Type, Value
+from dpsql.policy import table_parts
+
+WIDE = "DECIMAL(38,0)"
+"""The type of wide whole numbers. Of two of them, sums and products are of this type, too."""
+_NAME = re.compile(r'"((?:[^"]|"")*)"|\'[^\']*\'')
+_OPERATORS = (Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy, SetOperation, PublicSubquery, Values)
+_PER_UNIT = frozenset({"count_rows", "count", "count_distinct", "min", "max", "sum", "avg"})
+
+CANNOT = (
+    "window functions over the rows of a unit",
+    "quantiles, ARG_MIN, ARG_MAX and sums of distinct values within a unit",
+    "aggregates of public rows below the release",
+    "elements of lists, and fields of structs",
+    "ids of the rows of tables whose rows are units, which joins and distinct rows need",
+    "times of day and UUID, which Spark does not have",
+    'names with " or \\',
+    "views, temporary views, and tables whose files have no types, as CSV and JSON",
+)
+"""What is refused with code `engine`, or, of tables, by the policy's check."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDialect:
+    """Spark's: DECIMAL(38) for wide whole numbers, functions that try for what may fail, arrays; contributions are held.
+
+    `catalog` and `schema` are those of tables that the policy names without a schema.
+    """
+
+    catalog: str = "spark_catalog"
+    schema: str = "default"
+    nan: str = values.NAN
+    stages: bool = True
+    holds: bool = True
+    lists: bool = False
+    places: bool = False
+
+    def require(self, release: Release) -> None:
+        """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
+        for part in _relations(release.input):
+            if not isinstance(part, _OPERATORS):
+                refuse(f"Spark is not asked for {CANNOT[0]}")
+            if isinstance(part, Scan) and (
+                part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
+            ):
+                refuse(f"Spark is not asked for {CANNOT[3]}")
+            if isinstance(part, PerUnitGroupBy):
+                _require_aggregates(part)
+
+    def require_text(self, sql: str) -> None:
+        """Refuses names that Spark's parser reads in another way than they are meant."""
+        for found in _NAME.finditer(sql):
+            if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
+                refuse(f"Spark is not asked for {CANNOT[6]}", "give tables and columns other names")
+
+    def table_name(self, name: str) -> str:
+        """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
+        schema, table = table_parts(name)
+        return ".".join(map(identifier, (self.catalog, schema or self.schema, table)))
+
+    def constant(self, value: Value | Pairs) -> str:
+        """As `values.constant`."""
+        return values.constant(value)
+
+    def cast(self, text: str, kind: Type) -> str:
+        """As `values.cast`."""
+        if kind is Type.LIST:
+            refuse(f"Spark is not asked for {CANNOT[3]}")
+        return values.cast(text, kind)
+
+    def call(self, expr: Call) -> str:
+        """As `functions.SPELLINGS` say."""
+        spelling = SPELLINGS.get(expr.function.name)
+        template = None if spelling is None else spelling.template(expr)
+        if template is None:
+            types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
+            raise QueryRejected(
+                f"{expr.function.signature} of {types or 'nothing'} cannot be computed in Spark as it is in DuckDB, without a chance to fail",
+                code="engine_function",
+                hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
+            )
+        return template
+
+    def clean(self, column: Column) -> str:
+        """As `columns.clean`."""
+        return columns.clean(column)
+
+    def widened(self, column: Column) -> str:
+        """As `columns.widened`."""
+        return columns.widened(column)
+
+    def unit_id(self, unit: Column) -> str:
+        """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
+        return columns.widened(unit)
+
+    def by_bytes(self, text: str) -> str:
+        """Texts are read under the collation that compares bytes."""
+        return text
+
+    def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
+        """Refused: in a task that is tried again rows may have other numbers."""
+        refuse(f"Spark is not asked for {CANNOT[4]}", "name the column with the unit's id in the policy")
+
+    def row_hash(self, unit: str) -> str:
+        """Never asked for: rows have no ids."""
+        raise LookupError(unit)
+
+    def shuffled(self, values: Sequence[str]) -> str:
+        """A hash of the values, each of which has one form."""
+        return f"XXHASH64({', '.join(values)})"
+
+    def point(self, number: str, factor: float) -> str:
+        """RINT rounds half to even; a product of DOUBLE cannot fail, and TRY_CAST gives NULL beyond 64 bits."""
+        product = f"CAST({number} AS DOUBLE) * {values.constant(factor)}"
+        return f"TRY_CAST(RINT({product}) AS BIGINT)"
+
+    def addend(self, point: str) -> str:
+        """A sum of DECIMAL has ten digits more, of at most 38: 2^46 numbers of 64 bits have 33."""
+        return f"CAST({point} AS {WIDE})"
+
+    def days(self, day: str) -> str:
+        """The difference of two days of the calendar is an INT."""
+        return f"CAST(DATEDIFF({day}, DATE '0001-01-01') + 1 AS BIGINT)"
+
+    def microseconds(self, moment: str) -> str:
+        """In the session's time zone, which is UTC."""
+        return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
+
+    def shifted(self, number: str, bits: int) -> str:
+        """Not the operator, which the parser reads as the end of two types where ARRAY stands before."""
+        return f"SHIFTRIGHT({number}, {bits})"
+
+    def wide(self, number: str) -> str:
+        """38 digits, which hold all that a statement adds up and multiplies: see `planning.clamping.NORM_BITS`."""
+        return f"CAST({number} AS {WIDE})"
+
+    def real(self, number: str) -> str:
+        """A cast, to the nearest DOUBLE."""
+        return f"CAST({number} AS DOUBLE)"
+
+    def whole_of(self, number: str) -> str:
+        """A cast within 64 bits."""
+        return f"CAST(TRY_CAST({number} AS BIGINT) AS {WIDE})"
+
+    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
+        """In two parts of 64 bits: a cast of a DOUBLE to DECIMAL takes 17 digits. All of them are whole and exact."""
+        first, second, part, times = map(values.constant, (*factors, 2.0**-40, 2.0**40))
+        high = f"RINT(a * {part})"
+        low = f"TRY_CAST(a - {high} * {times} AS BIGINT)"
+        parts = f"CAST(TRY_CAST({high} AS BIGINT) AS {WIDE}) * {2**40} + CAST({low} AS {WIDE})"
+        return held(f"CAST({parts} AS {WIDE})", f"RINT({number} * {first} * {second})")
+
+    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+        """A product of DOUBLE cannot fail."""
+        first, second = map(values.constant, factors)
+        return f"CAST({number} AS DOUBLE) * {first} * {second}"
+
+    def narrowed(self, number: str, kind: Type) -> str:
+        """TRY_CAST gives NULL beyond 64 bits."""
+        return values.cast(number, kind)
+
+    def per_unit(self, function: str, template: str) -> str:
+        """Whole numbers are added as wide ones; a mean is the quotient of two DOUBLE, as in DuckDB."""
+        added = f"SUM(CAST({{0}} AS {WIDE}))"
+        if function == "sum":
+            return added
+        if function != "avg":
+            return template
+        return f"TRY_DIVIDE(CAST({added} AS DOUBLE), CAST(COUNT({{0}}) AS DOUBLE))"
+
+    def quotient(self, dividend: str, divisor: str) -> str:
+        """What is left of a division is taken away before, so that the quotient is whole; it has at most 32 digits."""
+        ours, theirs = (f"CAST({number} AS {WIDE})" for number in (dividend, divisor))
+        return f"CAST(TRY_DIVIDE({ours} - TRY_MOD({ours}, {theirs}), {theirs}) AS {WIDE})"
+
+    def derived(self, query: str, name: str = '"#rows"') -> str:
+        """A query in FROM has a name."""
+        return f"({query}) AS {name}"
+
+    def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
+        """Joins of their own."""
+        chosen = "ANTI" if anti else "SEMI"
+        return f"{left} LEFT {chosen} JOIN {right} USING (u)"
+
+    def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
+        """IS NOT DISTINCT FROM is a condition by which rows are shuffled."""
+        equal = " AND ".join(f"{ours} IS NOT DISTINCT FROM {theirs}" for ours, theirs in on)
+        return f"FULL JOIN ({query}) AS {name} ON {equal}"
+
+    def collected(self, items: Sequence[str], order: str) -> str:  # noqa: ARG002
+        """An array of arrays, which are in the order of their first elements; these differ."""
+        return f"SORT_ARRAY(COLLECT_LIST(ARRAY({', '.join(items)})))"
+
+    def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
+        """An array that is put together of two."""
+        pair = f"ARRAY(CAST(p AS {WIDE}), CAST(n AS {WIDE}))"
+        first = f"ARRAY(CAST(MIN(total) AS {WIDE}), CAST(MIN(before) AS {WIDE}))"
+        packed = f"CONCAT({first}, FLATTEN(SORT_ARRAY(COLLECT_LIST({pair})))) AS {name}"
+        return f"SELECT {', '.join([*keys, packed])} FROM {self.derived(rows)}{by} HAVING COUNT(*) > 0"
+
+    def spread(self, values: str, most: str) -> str:
+        """Elements by their places, which a sequence gives; GET gives NULL where there is none."""
+        place = f"CAST((2 * CAST(i AS BIGINT) + 1) * SIZE({values}) DIV (2 * GREATEST({most}, 1)) AS INT)"
+        series = f"SEQUENCE(CAST(0 AS BIGINT), GREATEST(CAST({most} AS BIGINT), 1) - 1)"
+        some = f"TRANSFORM({series}, i -> GET({values}, {place}))"
+        return f"EXPLODE(CASE WHEN SIZE({values}) <= {most} THEN {values} ELSE {some} END)"
+
+    def collected_values(self, value: str) -> str:
+        """An array, without NULL; an empty one is none."""
+        return f"NULLIF(SORT_ARRAY(COLLECT_LIST({value})), CAST(ARRAY() AS ARRAY<BIGINT>))"
+
+
+def refuse(rule: str, hint: str | None = None) -> NoReturn:
+    """Refuses a query that another engine could be asked."""
+    raise QueryRejected(rule, code="engine", hint=hint or "the reference of engines lists what each can do")
+
+
+def _relations(relation: Relation) -> Iterator[Relation]:
+    yield relation
+    for part in inputs(relation):
+        yield from _relations(part)
+
+
+def _read(scan: Scan) -> Iterator[Column]:
+    if scan.unit.column is not None:
+        yield scan.unit.column
+    for item in scan.partition_filters:
+        yield item.column
+
+
+def _require_aggregates(part: PerUnitGroupBy) -> None:
+    if not is_private(part):
+        refuse(f"Spark is not asked for {CANNOT[2]}")
+    for item in part.aggregates:
+        if item.function not in _PER_UNIT:
+            refuse(f"Spark is not asked for {CANNOT[1]}")

@@ -1,0 +1,450 @@
+"""How Spark computes the entries of the function registry, each with the reason why no row makes it fail.
+
+What is not listed here is refused with code `engine_function`. Under ANSI rules Spark's arithmetic fails where a whole number
+leaves its type, a divisor is zero, or a cast has no value; its functions with TRY in their names give NULL there. Nothing
+rests on which branch of a CASE is evaluated first: each function that could fail reads a value that a CASE has made NULL.
+
+Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
+9999 and texts have at most `MOST_BYTES`, as columns, constants and results of these functions have.
+Source: Spark 4.0 documentation, "ANSI compliance" and "Built-in functions"; IEEE 754-2019, section 7 (arithmetic on DOUBLE
+does not fail in Java).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dpsql.backends.spark.columns import MOST_BYTES
+from dpsql.backends.spark.values import INFINITY, NAN, constant
+from dpsql.backends.spellings import (
+    MOST_WILDCARDS,
+    ByType,
+    Spelling,
+    few_wildcards,
+    has_constant,
+    known_text,
+    part_of_text,
+    texts,
+)
+from dpsql.plan.expr import Call, Literal
+from dpsql.plan.types import Type
+
+ESCAPE = "\x01"
+"""The character that escapes in patterns; a pattern that has it is refused."""
+_MIN, _MAX = -(2**63), 2**63 - 1
+_SPACES = "".join(
+    f"\\u{code:04x}" for code in (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)
+)
+"""The spaces that TRIM takes away: Unicode's category Zs."""
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The days of the calendar, counted from the first of 1970."""
+_DAY = 86_400_000_000
+
+_TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
+_COMPARES = "values of one type always compare"
+_LOGIC = "logic has three values"
+_DEFINED = "defined for every value of the type"
+_CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
+_CHOICE = "no value is computed"
+_SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
+_NAMED = "a text of every day of the calendar"
+
+
+def held(body: str, *arguments: str) -> str:
+    """A text over `a`, `b` and so on, which are the arguments, each of them computed once: an array of one is mapped.
+
+    >>> held("a + a", "x")
+    'GET(TRANSFORM(ARRAY(x), a -> a + a), 0)'
+    """
+    if len(arguments) == 1:
+        return f"GET(TRANSFORM(ARRAY({arguments[0]}), a -> {body}), 0)"
+    fields = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, "abcdef", strict=False))
+    named = body
+    for name in "abcdef"[: len(arguments)]:
+        named = _field(named, name)
+    return f"GET(TRANSFORM(ARRAY(STRUCT({fields})), r -> {named}), 0)"
+
+
+def _field(body: str, name: str) -> str:
+    return re.sub(rf"(?<![\w.']){name}(?![\w'(])", f"r.{name}", body)
+
+
+def _real(place: int) -> str:
+    return f"CAST({{{place}}} AS DOUBLE)"
+
+
+def _same(sql: str, total: str, *takes: Type) -> Spelling:
+    return Spelling(sql, total, takes=frozenset(takes))
+
+
+def _of_numbers(sql: str) -> Spelling:
+    return Spelling(sql, _DEFINED)
+
+
+def _rounding(real: str) -> Spelling:
+    """Of a DOUBLE; a whole number is what it is."""
+    return Spelling(held(real, "{0}"), _DEFINED, "{0}")
+
+
+def _without_escape(call: Call) -> bool:
+    pattern = call.arguments[1]
+    return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
+
+
+def _short(text: str) -> str:
+    """A text that is no longer than texts may be."""
+    return held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
+
+
+def _to_whole(low: int, high: int) -> Mapping[Type, str]:
+    """A cast rounds half to even."""
+    fits = f"CASE WHEN a BETWEEN {low} AND {high} THEN a END"
+    return {
+        Type.INTEGER: held(fits, "{0}"),
+        Type.DOUBLE: held(fits, "TRY_CAST(RINT({0}) AS BIGINT)"),
+        Type.BOOLEAN: "CAST({0} AS BIGINT)",
+    }
+
+
+def _moment(place: int) -> str:
+    return f"TRY_CAST({{{place}}} AS TIMESTAMP_NTZ)"
+
+
+def _day(place: int) -> str:
+    return f"TRY_CAST({{{place}}} AS DATE)"
+
+
+def _micros(moment: str) -> str:
+    """The microseconds since 1970 of a moment, in the time zone of the session, which is UTC."""
+    return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
+
+
+def _of_micros(number: str) -> str:
+    """The moment of microseconds since 1970, of any BIGINT."""
+    return f"CAST(TIMESTAMP_MICROS({number}) AS TIMESTAMP_NTZ)"
+
+
+_BEGIN, _END = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
+
+
+def _within(number: str) -> str:
+    """The moment of microseconds within the calendar, NULL beyond."""
+    return _of_micros(held(f"CASE WHEN a BETWEEN {_BEGIN} AND {_END} THEN a END", number))
+
+
+def _part(text: str) -> Spelling:
+    return Spelling(f"CAST({text.format(_moment(0))} AS BIGINT)", _CALENDAR)
+
+
+def _truncated(unit: str) -> Spelling:
+    """DATE_TRUNC is of a moment with a time zone."""
+    return Spelling(
+        f"CAST(DATE_TRUNC('{unit}', CAST({_moment(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)", _CALENDAR
+    )
+
+
+def _plus(unit: int) -> Spelling:
+    """So many units of microseconds, of which the clock knows no others."""
+    added = f"TRY_ADD({_micros(_moment(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
+    return Spelling(_within(added), _CALENDAR)
+
+
+def _plus_months(times: int) -> Spelling:
+    """Years and months, of which there are as many as keep the month within the calendar; the time of day stays."""
+    months = held(f"CASE WHEN a BETWEEN {-120_000 // times} AND {120_000 // times} THEN a END", "{1}")
+    day = f"ADD_MONTHS(CAST(a AS DATE), TRY_CAST(b * {times} AS INT))"
+    at = f"TRY_ADD(UNIX_DATE({day}) * CAST({_DAY} AS BIGINT), PMOD({_micros('a')}, CAST({_DAY} AS BIGINT)))"
+    return Spelling(_within(held(at, _moment(0), months)), _CALENDAR)
+
+
+def _shifted(day: str, number: str, function: str) -> Spelling:
+    """A day and a number of days."""
+    moved = f"{function}(CAST(UNIX_DATE({day}) AS BIGINT), {number})"
+    fits = held(f"CASE WHEN a BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN a END", moved)
+    return Spelling(f"DATE_FROM_UNIX_DATE(TRY_CAST({fits} AS INT))", _CALENDAR)
+
+
+def _begun(place: int, unit: int) -> str:
+    """How many units have begun since 1970, below 0 before."""
+    return held(f"(a - PMOD(a, CAST({unit} AS BIGINT))) DIV {unit}", _micros(_moment(place)))
+
+
+def _difference(unit: int) -> Spelling:
+    """How often the clock passes the beginning of a unit."""
+    return Spelling(f"({_begun(1, unit)} - {_begun(0, unit)})", _CALENDAR)
+
+
+def _months(place: int) -> str:
+    return f"CAST(YEAR({_moment(place)}) * 12 + MONTH({_moment(place)}) - 1 AS BIGINT)"
+
+
+def _of_months(times: int) -> Spelling:
+    return Spelling(f"({_months(1)} DIV {times} - {_months(0)} DIV {times})", _CALENDAR)
+
+
+def _named(values: tuple[str, ...], place: str) -> Spelling:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return Spelling(f"ELT({place}, {listed})", _NAMED)
+
+
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September", "October"),
+    *("November", "December"),
+)
+
+SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+    {
+        # operators
+        "add": Spelling(f"({_real(0)} + {_real(1)})", _TRIED, "TRY_ADD({0}, {1})"),
+        "subtract": Spelling(f"({_real(0)} - {_real(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
+        "multiply": Spelling(f"({_real(0)} * {_real(1)})", _TRIED, "TRY_MULTIPLY({0}, {1})"),
+        "divide": Spelling(f"TRY_DIVIDE({_real(0)}, {_real(1)})", f"{_TRIED}; a zero divisor gives NULL"),
+        "negate": Spelling("(- {0})", _DEFINED, "TRY_SUBTRACT(CAST(0 AS BIGINT), {0})"),
+        **{
+            name: _same(f"({{0}} {symbol} {{1}})", _COMPARES)
+            for name, symbol in {
+                "eq": "=",
+                "ne": "<>",
+                "lt": "<",
+                "le": "<=",
+                "gt": ">",
+                "ge": ">=",
+                "is_distinct": "IS DISTINCT FROM",
+                "is_not_distinct": "IS NOT DISTINCT FROM",
+            }.items()
+        },
+        "and": _same("({and})", _LOGIC),
+        "or": _same("({or})", _LOGIC),
+        "not": _same("(NOT {0})", _LOGIC),
+        "is_null": _same("({0} IS NULL)", _DEFINED),
+        "is_true": _same("({0} IS TRUE)", _DEFINED),
+        "is_false": _same("({0} IS FALSE)", _DEFINED),
+        "in": _same("({0} IN ({rest}))", _COMPARES),
+        # whole numbers
+        "quotient_by": Spelling("({0} DIV {1})", "the divisor is a constant that is neither 0 nor -1"),
+        "quotient": Spelling(
+            held(
+                "CASE WHEN b = -1 THEN TRY_SUBTRACT(CAST(0 AS BIGINT), a) ELSE a DIV NULLIF(NULLIF(b, 0), -1) END",
+                "{0}",
+                "{1}",
+            ),
+            "a zero divisor, and the one quotient beyond 64 bits, give NULL",
+        ),
+        "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
+        "remainder": Spelling(
+            "TRY_MOD({0}, {1})", "a zero divisor gives NULL", takes=frozenset({Type.INTEGER})
+        ),
+        "bit_and": _same("({0} & {1})", _DEFINED),
+        "bit_or": _same("({0} | {1})", _DEFINED),
+        "bit_xor": _same("({0} ^ {1})", _DEFINED),
+        "bit_not": _same("(~ {0})", _DEFINED),
+        "shift_right": Spelling(
+            held(
+                "CASE WHEN b BETWEEN 0 AND 63 THEN SHIFTRIGHT(a, CAST(b & 63 AS INT)) WHEN b IS NOT NULL AND a IS NOT NULL THEN 0 END",
+                "{0}",
+                "{1}",
+            ),
+            "a shift out of range gives 0",
+        ),
+        "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", _DEFINED),
+        # numbers
+        "sign": Spelling(
+            f"TRY_CAST(SIGN(NANVL({_real(0)}, CAST(0 AS DOUBLE))) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"
+        ),
+        "abs": Spelling("ABS({0})", _DEFINED, "TRY_CAST(ABS(CAST({0} AS DECIMAL(20,0))) AS BIGINT)"),
+        "floor": _rounding("CASE WHEN RINT(a) > a THEN RINT(a) - 1 ELSE RINT(a) END"),
+        "ceil": _rounding("CASE WHEN RINT(a) < a THEN RINT(a) + 1 ELSE RINT(a) END"),
+        "trunc": _rounding("CASE WHEN ABS(RINT(a)) > ABS(a) THEN RINT(a) - SIGN(a) ELSE RINT(a) END"),
+        "round": _rounding(
+            "CASE WHEN ABS(a - RINT(a)) = CAST('0.5' AS DOUBLE) THEN a + SIGN(a) * CAST('0.5' AS DOUBLE) ELSE RINT(a) END"
+        ),
+        "isnan": Spelling(f"({_real(0)} = {NAN})", _COMPARES),
+        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", _COMPARES),
+        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
+        "least": _same("LEAST({args})", _COMPARES),
+        "greatest": _same("GREATEST({args})", _COMPARES),
+        "sqrt": _of_numbers(f"SQRT({_real(0)})"),
+        "cbrt": _of_numbers(f"CBRT({_real(0)})"),
+        **{
+            name: Spelling(
+                held(f"CASE WHEN a < 0 THEN {NAN} ELSE {word}(a) END", _real(0)), "of 0 it is NULL, below NaN"
+            )
+            for name, word in {"ln": "LN", "log10": "LOG10", "log2": "LOG2"}.items()
+        },
+        "exp": _of_numbers(f"EXP({_real(0)})"),
+        "power": _of_numbers(f"POWER({_real(0)}, {_real(1)})"),
+        "pi": _same("PI()", _DEFINED),
+        "degrees": _of_numbers(f"DEGREES({_real(0)})"),
+        "radians": _of_numbers(f"RADIANS({_real(0)})"),
+        **{
+            name: _of_numbers(f"{name.upper()}({_real(0)})")
+            for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atanh")
+        },
+        "atan2": _of_numbers(f"ATAN2({_real(0)}, {_real(1)})"),
+        # choices
+        "case": _same("CASE {case} END", _CHOICE),
+        "coalesce": _same("COALESCE({args})", _CHOICE),
+        "nullif": _same("NULLIF({0}, {1})", _COMPARES),
+        # text
+        "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "unicode": Spelling(
+            held("CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"),
+            _DEFINED,
+        ),
+        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", _DEFINED),
+        "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", _DEFINED),
+        "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", _DEFINED),
+        "rtrim": Spelling(f"TRIM(TRAILING '{_SPACES}' FROM {{0}})", _DEFINED),
+        "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", _DEFINED, only=known_text),
+        "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", _DEFINED, only=known_text),
+        "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", _DEFINED, only=known_text),
+        "substring_from": Spelling(
+            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
+        ),
+        "substring": Spelling(
+            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=part_of_text
+        ),
+        "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
+        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
+        "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
+        "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
+        "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
+        "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
+        "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
+        "contains": Spelling("CONTAINS({0}, {1})", _DEFINED, only=texts),
+        "starts_with": Spelling("STARTSWITH({0}, {1})", _DEFINED, only=texts),
+        "suffix": Spelling("ENDSWITH({0}, {1})", _DEFINED, only=texts),
+        "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", _DEFINED, only=texts),
+        "concatenate": Spelling(_short("{0} || {1}"), _SHORT, only=texts),
+        "concat": Spelling(_short("CONCAT_WS('', {args})"), _SHORT, only=texts),
+        "concat_ws": Spelling(_short("CONCAT_WS({args})"), _SHORT, only=texts),
+        "hex": Spelling("HEX({0})", _DEFINED, takes=frozenset({Type.INTEGER})),
+        "bin": Spelling("BIN({0})", _DEFINED, takes=frozenset({Type.INTEGER})),
+        "like": Spelling(
+            "({0} LIKE {1} ESCAPE '\\u0001')",
+            f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
+            only=_without_escape,
+        ),
+        "ilike": Spelling(
+            "({0} ILIKE {1} ESCAPE '\\u0001')",
+            f"as LIKE, of at most {MOST_WILDCARDS} %",
+            only=_without_escape,
+        ),
+        # parts of dates
+        **{
+            name: _part(f"{word}({{}})")
+            for name, word in {
+                name: name.upper() for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
+            }.items()
+        },
+        "week": _part("WEEKOFYEAR({})"),
+        "doy": _part("DAYOFYEAR({})"),
+        "dow": _part("DAYOFWEEK({}) - 1"),
+        "isodow": _part("WEEKDAY({}) + 1"),
+        "isoyear": _part("EXTRACT(YEAROFWEEK FROM {})"),
+        "yearweek": Spelling(
+            f"CAST(EXTRACT(YEAROFWEEK FROM {_moment(0)}) * 100 + WEEKOFYEAR({_moment(0)}) AS BIGINT)",
+            _CALENDAR,
+        ),
+        "millisecond": Spelling(
+            f"(PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR
+        ),
+        "microsecond": Spelling(f"PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT))", _CALENDAR),
+        "decade": _part("YEAR({}) DIV 10"),
+        "century": _part("(YEAR({}) + 99) DIV 100"),
+        "millennium": _part("(YEAR({}) + 999) DIV 1000"),
+        "era": _part("CASE WHEN {} IS NOT NULL THEN 1 END"),
+        "epoch": Spelling(f"(CAST({_micros(_moment(0))} AS DOUBLE) / CAST(1000000 AS DOUBLE))", _CALENDAR),
+        "epoch_us": Spelling(_micros(_moment(0)), _CALENDAR),
+        "epoch_ns": Spelling(f"TRY_MULTIPLY({_micros(_moment(0))}, CAST(1000 AS BIGINT))", _CALENDAR),
+        **{
+            f"date_trunc_{unit}": _truncated(unit.upper())
+            for unit in (
+                *("year", "quarter", "month", "week", "day"),
+                *("hour", "minute", "second", "millisecond", "microsecond"),
+            )
+        },
+        "dayname": _named(_DAYS, f"(WEEKDAY({_moment(0)}) + 1)"),
+        "monthname": _named(_MONTHS, f"MONTH({_moment(0)})"),
+        "last_day": Spelling(f"LAST_DAY({_day(0)})", _CALENDAR),
+        "days_in_month": Spelling(f"CAST(DAY(LAST_DAY({_day(0)})) AS BIGINT)", _CALENDAR),
+        # distances of dates
+        "days_between": Spelling(f"CAST(DATEDIFF({_day(0)}, {_day(1)}) AS BIGINT)", _CALENDAR),
+        "date_diff_day": Spelling(f"CAST(DATEDIFF({_day(1)}, {_day(0)}) AS BIGINT)", _CALENDAR),
+        "date_diff_hour": _difference(3_600_000_000),
+        "date_diff_minute": _difference(60_000_000),
+        "date_diff_second": _difference(1_000_000),
+        "date_diff_millisecond": _difference(1_000),
+        "date_diff_microsecond": Spelling(f"({_micros(_moment(1))} - {_micros(_moment(0))})", _CALENDAR),
+        "date_diff_month": _of_months(1),
+        "date_diff_quarter": _of_months(3),
+        "date_diff_year": _of_months(12),
+        "plus_days": _shifted("{0}", "{1}", "TRY_ADD"),
+        "days_plus": _shifted("{1}", "{0}", "TRY_ADD"),
+        "minus_days": _shifted("{0}", "{1}", "TRY_SUBTRACT"),
+        "plus_millennium": _plus_months(12_000),
+        "plus_century": _plus_months(1_200),
+        "plus_decade": _plus_months(120),
+        "plus_year": _plus_months(12),
+        "plus_quarter": _plus_months(3),
+        "plus_month": _plus_months(1),
+        "plus_week": _plus(7 * _DAY),
+        "plus_day": _plus(_DAY),
+        "plus_hour": _plus(3_600_000_000),
+        "plus_minute": _plus(60_000_000),
+        "plus_second": _plus(1_000_000),
+        "make_timestamp_us": Spelling(_within("{0}"), _CALENDAR),
+        "make_timestamp_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),
+        "from_epoch_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),
+        # casts
+        **{
+            f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")
+            for name, (low, high) in {
+                "tinyint": (-(2**7), 2**7 - 1),
+                "smallint": (-(2**15), 2**15 - 1),
+                "integer": (-(2**31), 2**31 - 1),
+                "bigint": (_MIN, _MAX),
+                "hugeint": (_MIN, _MAX),
+                "utinyint": (0, 2**8 - 1),
+                "usmallint": (0, 2**16 - 1),
+                "uinteger": (0, 2**32 - 1),
+                "ubigint": (0, _MAX),
+                "uhugeint": (0, _MAX),
+            }.items()
+        },
+        "cast_double": ByType(
+            {
+                Type.INTEGER: _real(0),
+                Type.DOUBLE: "{0}",
+                Type.NULL: _real(0),
+                Type.BOOLEAN: "CAST(CAST({0} AS BIGINT) AS DOUBLE)",
+            },
+            "every whole number has a nearest DOUBLE",
+        ),
+        "cast_varchar": ByType(
+            dict.fromkeys((Type.INTEGER, Type.VARCHAR, Type.BOOLEAN, Type.DATE), "CAST({0} AS STRING)"),
+            "every value of these types has a text, which no setting changes",
+        ),
+        "cast_boolean": ByType(
+            {
+                Type.INTEGER: "({0} <> CAST(0 AS BIGINT))",
+                Type.BOOLEAN: "{0}",
+                Type.DOUBLE: f"({{0}} <> {constant(0.0)})",
+            },
+            _COMPARES,
+        ),
+        "cast_date": ByType(
+            {Type.DATE: "{0}", Type.TIMESTAMP: _day(0)}, "every moment of the calendar has its day"
+        ),
+        "cast_timestamp": ByType(
+            {Type.DATE: _moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
+        ),
+        "cast_blob": ByType({Type.BLOB: "{0}"}, _CHOICE),
+    }
+)
+"""Spellings by the names of entries."""

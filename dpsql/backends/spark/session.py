@@ -1,0 +1,135 @@
+"""Sessions of Spark: opened by URL, or made beside an owner's, so that its settings and views are not met."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dpsql.backends.spark.settings import PINNED, resets
+from dpsql.errors import OperationalError
+
+REVIEWED = ((4, 0), (4, 0))
+"""The oldest and the newest version that was reviewed; no other is taken."""
+_LOG = "SQLQueryContextLogger"
+"""Where pyspark writes an error with the query and the value that it is about."""
+
+
+def is_remote(session: Any) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return ".connect." in type(session).__module__
+
+
+def opened(database: Any) -> tuple[Any, bool]:
+    """A session in which no other statement runs, and whether its application ends with it.
+
+    `database` is a URL, as spark://host:7077 or sc://host:15002, or an owner's session. Raises OperationalError where pyspark
+    or Java is missing (`driver_missing`), nothing answers (`no_database`), or the version was not reviewed.
+    """
+    if not isinstance(database, str):
+        return _beside(database), False
+    session_class = _driver()
+    if database.startswith("sc://"):
+        return _connected(lambda: session_class.builder.remote(database).create()), True
+    if session_class.getActiveSession() is not None:
+        raise OperationalError(
+            "this process has a Spark session already",
+            code="argument",
+            hint="dpsql.connect(session, policy=…) reads through it",
+        )
+    _require_java()
+    builder = session_class.builder.master(database).appName("dpsql")
+    # Neither how far a query has come nor the words of a failure are shown.
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF")
+    return _connected(builder.getOrCreate), True
+
+
+def _beside(session: Any) -> Any:
+    """A session of the same application, with its tables, and without its settings and temporary views."""
+    if not is_remote(session):
+        return _connected(session.newSession)
+    builder = session.client._builder  # noqa: SLF001  (Connect has no newSession)
+    return _connected(lambda: type(session)(connection=builder))
+
+
+def _driver() -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise OperationalError(
+            "Spark is asked through pyspark, which is not installed",
+            code="driver_missing",
+            hint="pip install 'dpsql[spark]'",
+        ) from None
+    return SparkSession
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java") or (home and shutil.which("java", path=str(Path(home) / "bin")))
+    if not found:
+        raise OperationalError(
+            "Spark needs Java 17 or 21, which is not found",
+            code="driver_missing",
+            hint="install a JRE, as Debian's default-jre-headless, or set JAVA_HOME; sc://… needs none on this machine",
+        )
+
+
+def _connected(opening: Any) -> Any:
+    """What an opening gives; one clear sentence where it fails."""
+    reason = ""
+    try:
+        with quiet():
+            session = opening()
+            version = str(session.version)
+    except Exception as error:  # noqa: BLE001  (its words may hold the URL's token)
+        reason = type(error).__name__
+        if isinstance(error, ImportError):
+            reason = "a package of pyspark[connect] is missing"
+    if reason:
+        raise OperationalError(
+            f"Spark cannot be reached ({reason})",
+            code="no_database",
+            hint="does a SparkSession of the same URL answer? pip install 'dpsql[spark]' has what Connect needs",
+        )
+    require_version(version)
+    return session
+
+
+def require_version(version: str) -> None:
+    """Refuses a version that was not reviewed."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    oldest, newest = REVIEWED
+    if found is None or not oldest <= (int(found[1]), int(found[2])) <= newest:
+        words = " to ".join(dict.fromkeys(".".join(map(str, ends)) for ends in REVIEWED))
+        raise OperationalError(
+            f"Spark {version} was not reviewed: arithmetic, casts and settings are known of {words}",
+            code="engine_version",
+        )
+
+
+def pin(session: Any) -> None:
+    """Sets all settings that decide over values, and takes others back to Spark's defaults."""
+    known = {str(row[0]) for row in session.sql("SET").collect()}
+    for name in filter(resets, sorted(known)):
+        if session.conf.isModifiable(name):
+            session.conf.unset(name)
+    for name, value in PINNED.items():
+        session.conf.set(name, value)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it pyspark writes no error to its log, which would quote the value that it is about."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger(_LOG)  # of its own class, with which pyspark writes
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

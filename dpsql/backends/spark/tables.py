@@ -1,0 +1,58 @@
+"""What Spark's catalogue says of a table, by DESCRIBE TABLE EXTENDED. No row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+READ = frozenset({"parquet", "orc", "delta", "iceberg"})
+"""The providers of tables that are read: their files have types, so that no value fails to be read as its type."""
+_DETAILS = "# Detailed Table Information"
+_KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A table: its columns with the names of their types, its provider, its kind, and where it lies.
+
+    `mark` is equal only where the catalogue's entry is the same: a table that was dropped and made anew has another.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    provider: str
+    kind: str
+    location: str
+    mark: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str]]) -> Described:
+        """The table of which DESCRIBE TABLE EXTENDED gives these names and types."""
+        columns: list[tuple[str, str]] = []
+        details: dict[str, str] = {}
+        section: str | None = None
+        for name, kind in rows:
+            if not name or name.startswith("#"):
+                section = name or ""
+            elif section is None:
+                columns.append((name, kind))
+            elif section == _DETAILS:
+                details.setdefault(name, kind)
+        names = ("Created Time", "Type", "Provider", "Location", "View Text", "Owner")
+        mark = tuple((name, details.get(name, "")) for name in names)
+        return cls(
+            tuple(columns),
+            details.get("Provider", "").lower(),
+            details.get("Type", "").upper(),
+            details.get("Location", ""),
+            mark,
+        )
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """What else than a table with typed files it is."""
+        if self.kind not in ("MANAGED", "EXTERNAL"):
+            return (_KINDS.get(self.kind, "what is no table of the catalogue"),)
+        return (
+            () if self.provider in READ else (f"a table in the format {self.provider or 'of its catalogue'}",)
+        )

@@ -1,0 +1,85 @@
+"""Constants and types as Spark's SQL writes them, under the settings that are pinned."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import uuid
+from types import MappingProxyType
+
+from dpsql.errors import QueryRejected
+from dpsql.plan.types import Pairs, Type, Value
+
+TYPES = MappingProxyType(
+    {
+        Type.INTEGER: "BIGINT",
+        Type.DOUBLE: "DOUBLE",
+        Type.VARCHAR: "STRING",
+        Type.DATE: "DATE",
+        Type.TIMESTAMP: "TIMESTAMP_NTZ",
+        Type.BOOLEAN: "BOOLEAN",
+        Type.BLOB: "BINARY",
+    }
+)
+"""What Spark calls the value types; it has no times of day and no UUID."""
+NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+
+
+def constant(value: Value | Pairs) -> str:
+    r"""A constant of exactly the engine type that its plan type stands for.
+
+    Of a text all but plain letters and digits are escaped, so that no setting of the parser can change it.
+
+    >>> print(constant(3), constant(0.5), constant("it's"))
+    CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE) 'it\\u0027s'
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"CAST({value} AS BIGINT)"
+        case float() if math.isinf(value):
+            return f"CAST('{'-' * (value < 0)}Infinity' AS DOUBLE)"
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"
+        case str():
+            return f"'{''.join(map(_escaped, value))}'"
+        case tuple():
+            raise QueryRejected("Spark is not asked for maps", code="engine")
+        case _:
+            return _of_text(value)
+
+
+def _escaped(letter: str) -> str:
+    if letter.isascii() and (letter.isalnum() or letter in " _-.,:;()"):
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"
+
+
+def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
+    """A constant that the engine writes as a text of its type."""
+    match value:
+        case bytes():
+            return f"X'{value.hex()}'"
+        case dt.datetime():
+            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case dt.time():
+            raise QueryRejected("Spark has no times of day", code="engine")
+        case uuid.UUID():
+            raise QueryRejected("Spark has no UUID", code="engine")
+
+
+def type_name(kind: Type) -> str:
+    """What Spark calls a value type. Raises QueryRejected, with code `engine`, for those that it does not have."""
+    if kind not in TYPES:
+        raise QueryRejected(f"Spark has no values of the type {kind.name}", code="engine")
+    return TYPES[kind]
+
+
+def cast(text: str, kind: Type) -> str:
+    """A value as one of a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment."""
+    return text if kind is Type.NULL else f"TRY_CAST({text} AS {type_name(kind)})"

@@ -1,0 +1,80 @@
+"""How an engine other than DuckDB writes entries of the function registry, each with the reason why no row makes it fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dpsql.plan.expr import Call, Literal
+from dpsql.plan.types import Type
+
+MOST_WILDCARDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a function is written: a template, as `Function.sql`, and why it is total.
+
+    `takes` are the types that its arguments may have, all of them where it is empty; of `only`, the call must fulfil the
+    condition. A template for whole numbers may stand beside, for calls whose type is INTEGER.
+    """
+
+    sql: str
+    total: str
+    whole: str = ""
+    takes: frozenset[Type] = frozenset()
+    only: Callable[[Call], bool] = lambda _: True
+
+    def template(self, call: Call) -> str | None:
+        """The template for a call, None where it is not written for it."""
+        types = {argument.type for argument in call.arguments} - {Type.NULL}
+        if (self.takes and not types <= self.takes) or not self.only(call):
+            return None
+        return self.whole if self.whole and call.type is Type.INTEGER else self.sql
+
+
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """A function of one argument that is written as its type says."""
+
+    by: Mapping[Type, str]
+    total: str
+
+    def template(self, call: Call) -> str | None:
+        """The template for a call, None where it is not written for it."""
+        return self.by.get(call.arguments[0].type)
+
+
+def has_constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
+    """The condition that an argument, by its place, is a constant whole number in this range."""
+
+    def fits(call: Call) -> bool:
+        argument = call.arguments[place]
+        return (
+            isinstance(argument, Literal)
+            and isinstance(argument.value, int)
+            and least <= argument.value <= most
+        )
+
+    return fits
+
+
+def part_of_text(call: Call) -> bool:
+    """Whether a part begins within the text, or at its first character, and has a length."""
+    return has_constant(1, 1, 2**30)(call) and (len(call.arguments) < 3 or has_constant(2, 0, 2**30)(call))
+
+
+def known_text(call: Call) -> bool:
+    """Whether the second argument is a constant: else one long text in a row decides how long each comparison takes."""
+    return isinstance(call.arguments[1], Literal)
+
+
+def few_wildcards(call: Call) -> bool:
+    """Whether the pattern is a constant with few %, for each of which an engine may go one level deeper, and back."""
+    pattern = call.arguments[1]
+    return isinstance(pattern, Literal) and str(pattern.value).count("%") <= MOST_WILDCARDS
+
+
+def texts(call: Call) -> bool:
+    """Whether all arguments are texts."""
+    return all(argument.type is Type.VARCHAR for argument in call.arguments)

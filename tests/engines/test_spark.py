@@ -1,0 +1,413 @@
+"""The connection to Spark: what is read of which tables, under which settings, and what a failure says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import sparks
+
+import dpsql
+from dpsql.backends.spark import session as sessions
+from dpsql.backends.spark.connection import SparkBackend
+from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.settings import PINNED, resets
+from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
+from dpsql.request.query import Query
+
+pytestmark = sparks.WARNINGS
+EXACT = 10**15
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 10**30, "delta": 1e-6},
+    "tables": {
+        "people": {
+            "unit": "id",
+            "rows_per_unit": 1,
+            "columns": {
+                "x": {"type": "double", "bounds": [-10, 10]},
+                "n": {"type": "integer", "bounds": [0, 100]},
+                "price": {"type": "double", "bounds": [0, 50]},
+                "big": {"type": "integer"},
+                "name": {"type": "varchar"},
+                "word": {"type": "varchar"},
+                "kind": {"type": "varchar", "values": ["a", "B", "é"]},
+                "day": {"type": "date"},
+                "moment": {"type": "timestamptz"},
+                "local": {"type": "timestamp"},
+            },
+        },
+        "kinds": {"public": True},
+    },
+}
+PEOPLE = """CREATE TABLE {} (
+    id BIGINT, x DOUBLE, n DECIMAL(38,0), price FLOAT, big DECIMAL(20,0), name STRING, word STRING COLLATE UTF8_LCASE,
+    kind CHAR(5), day DATE, moment TIMESTAMP, local TIMESTAMP_NTZ) USING parquet"""
+_MOST, _LEAST = 2**63 - 1, -(2**63)
+SPECIAL = [
+    ["1", "'NaN'", "NULL", "'NaN'", *["NULL"] * 7],
+    [
+        *("2", "'Infinity'", "9" * 38, "'Infinity'", "9" * 20, "CAST(X'ff41' AS STRING)", "'ANN'", "'a'"),
+        *("DATE_FROM_UNIX_DATE(2147483647)", f"TIMESTAMP_MICROS({_MOST})"),
+        f"CAST(TIMESTAMP_MICROS({_MOST}) AS TIMESTAMP_NTZ)",
+    ],
+    [
+        *(
+            "3",
+            "'-Infinity'",
+            "-" + "9" * 38,
+            "'-Infinity'",
+            "-" + "9" * 20,
+            "REPEAT('é', 600000)",
+            "'ann'",
+            "'B'",
+        ),
+        *("DATE_FROM_UNIX_DATE(-2147483648)", f"TIMESTAMP_MICROS({_LEAST})"),
+        f"CAST(TIMESTAMP_MICROS({_LEAST}) AS TIMESTAMP_NTZ)",
+    ],
+    [
+        *("4", "5e-324", "1", "1e-45", "9223372036854775807", "'y '", "'Ann'", "'é'", "DATE '0000-12-31'"),
+        *("TIMESTAMP '2024-02-29 23:30:00-05'", "TIMESTAMP_NTZ '2024-02-29 23:30:00'"),
+    ],
+    [
+        *("5", "-0.0", "2", "3.4e38", "9223372036854775808", "''", "'b'", "'z'", "DATE '2024-02-29'"),
+        *("TIMESTAMP '1500-01-01 00:00:00'", "TIMESTAMP_NTZ '0001-01-01 00:00:00'"),
+    ],
+]
+
+
+@pytest.fixture(scope="module")
+def people(spark: Any) -> Iterator[Any]:
+    """A session whose current schema has people with special values, nobody, and kinds."""
+    spark.sql("CREATE SCHEMA IF NOT EXISTS people")
+    spark.catalog.setCurrentDatabase("people")
+    for table in ("people", "nobody"):
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
+        spark.sql(PEOPLE.format(table))
+    kinds = dict(field.simpleString().split(":") for field in spark.table("people").schema.fields)
+    items = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
+    writing = spark.newSession()
+    sessions.pin(writing)
+    writing.catalog.setCurrentDatabase("people")
+    for row in SPECIAL:
+        writing.sql(
+            f"INSERT INTO people SELECT {items} FROM VALUES ({', '.join(row)}) AS t({', '.join(kinds)})"
+        )
+    spark.sql("DROP TABLE IF EXISTS kinds")
+    spark.sql(
+        "CREATE TABLE kinds USING parquet AS SELECT * FROM VALUES ('a', 'small', 1.5, DATE '2020-01-01'), "
+        "('B', 'large', NULL, DATE_FROM_UNIX_DATE(2147483647)), ('é', NULL, 2.5, NULL) AS t(kind, label, weight, since)"
+    )
+    return spark
+
+
+@pytest.fixture(scope="module")
+def con(people: Any) -> Iterator[Any]:
+    with dpsql.connect(people, policy=POLICY, ledger=":memory:", epsilon=EXACT) as connection:
+        yield connection
+
+
+def test_what_is_stored_is_read_within_bounds(con: Any) -> None:
+    """NaN is NULL, what is beyond a bound is at it, moments are in UTC, and texts are UTF-8, without padding."""
+    sql = (
+        "SELECT SUM(x), COUNT(x), SUM(n), COUNT(n), SUM(price), COUNT(price), COUNT(*), COUNT(day), COUNT(moment), COUNT(local), "
+        "COUNT(name), COUNT(big), COUNT(CASE WHEN kind = 'a' THEN 1 END), COUNT(CASE WHEN word = 'ann' THEN 1 END), "
+        "COUNT(CASE WHEN EXTRACT(day FROM moment) = 1 THEN 1 END), COUNT(CASE WHEN x * x > 99 OR x / n > 5 THEN 1 END), "
+        "COUNT(CASE WHEN name = 'y' OR name < '' THEN 1 END) FROM people"
+    )
+    assert con.query(sql).rows == ((0.0, 4, 103, 4, 100.0, 4, 5, 1, 2, 2, 2, 1, 1, 1, 2, 2, 0),)
+
+
+def test_texts_are_compared_by_their_bytes(con: Any) -> None:
+    """A column's collation decides neither over equality nor over distinct values."""
+    assert con.query("SELECT COUNT(DISTINCT word), COUNT(DISTINCT kind) FROM people").rows == ((4, 3),)
+
+
+def test_no_row_ends_a_query(con: Any) -> None:
+    """What one person holds decides over no error, whatever is computed, below a condition that excludes it or above."""
+    items: tuple[str, ...] = (
+        *(
+            "LEAST(9, x * x * 1e300)",
+            "LEAST(9, CAST(x * 1e300 AS BIGINT))",
+            "LEAST(9, n * 92233720368547758)",
+        ),
+        *(
+            "LEAST(9, price / x)",
+            "LEAST(9, LN(ABS(x)) + EXP(x * 100))",
+            "LEAST(9, big + big)",
+            "LEAST(9, -big)",
+        ),
+        *(
+            "LEAST(9, EXTRACT(year FROM day + CAST(big AS INTEGER)))",
+            "LEAST(9, DATE_DIFF('day', day, local))",
+        ),
+        *("LEAST(9, big // n)", "LEAST(9, LENGTH(name || kind))", "LEAST(9, big % n)"),
+    )
+    for source in ("people", "(SELECT * FROM people WHERE x BETWEEN 0 AND 2 AND n > 0) AS s"):
+        listed = ", ".join(f"SUM(GREATEST(-9, {item}))" for item in items)
+        (row,) = con.query(f"SELECT {listed} FROM {source}").rows
+        assert len(row) == len(items)
+
+
+def test_public_tables_are_read_as_duckdb_reads_them(con: Any) -> None:
+    """A query on public rows alone, and public rows beside released ones."""
+    assert con.query("SELECT kind, weight * 2, since FROM kinds ORDER BY kind DESC").rows == (
+        ("é", 5.0, None),
+        ("a", 3.0, dt.date(2020, 1, 1)),
+        ("B", None, None),
+    )
+    sql = "SELECT label, COUNT(*) AS n FROM people JOIN kinds USING (kind) GROUP BY label ORDER BY n, label"
+    assert [row for row in con.query(sql).rows if row[1]] == [("large", 1), ("small", 1), (None, 1)]
+
+
+def test_nobodys_settings_decide(con: Any, people: Any) -> None:
+    """Statements run in a session with dpsql's settings; the owner's session keeps its own."""
+    session = con.engine.backend._session
+    assert {name: session.conf.get(name) for name in PINNED} == dict(PINNED)
+    assert session.conf.get("spark.sql.legacy.sizeOfNull") == "true"  # ANSI rules have the last word there
+    assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert people.conf.get("spark.sql.ansi.enabled") == "false"
+    assert people.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    left = {row[0] for row in session.sql("SET").collect()}
+    assert not [name for name in left if resets(name) and session.conf.isModifiable(name)]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("CREATE VIEW {} AS SELECT * FROM people", "view_source"),
+        ("CREATE TABLE {} USING csv AS SELECT * FROM people WHERE id < 0", "view_source"),
+        ("CREATE TEMPORARY VIEW {} AS SELECT * FROM people", "table_missing"),
+        ("CREATE TABLE {} (id BIGINT, x DOUBLE, n ARRAY<INT>) USING parquet", "column_type"),
+        ("CREATE TABLE {} (id BIGINT, x DOUBLE) USING parquet", "column_missing"),
+    ],
+)
+def test_what_could_fail_on_a_row_is_refused(people: Any, change: str, code: str) -> None:
+    """Views, files without types, and ids that are not exact: when the connection opens."""
+    name = "other"
+    people.sql(change.format(name))
+    try:
+        policy = POLICY | {"tables": {name: POLICY["tables"]["people"]}}
+        with pytest.raises(PolicyError) as caught:
+            dpsql.connect(people, policy=policy, ledger=":memory:")
+        assert caught.value.code == code
+    finally:
+        people.sql(f"DROP VIEW IF EXISTS {name}" if "VIEW" in change else f"DROP TABLE IF EXISTS {name}")
+
+
+def test_a_table_that_changes_is_refused_before_a_charge(people: Any) -> None:
+    """What was looked at when the connection was opened is looked at again when a query begins."""
+    people.sql(PEOPLE.format("changing"))
+    policy = POLICY | {"tables": {"changing": POLICY["tables"]["people"], "kinds": {"public": True}}}
+    with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM changing")
+        people.sql("DROP TABLE changing")
+        people.sql("CREATE VIEW changing AS SELECT * FROM people")
+        for sql in ("SELECT COUNT(*) FROM changing WHERE n > 1", "SELECT COUNT(*) FROM kinds"):
+            with pytest.raises(OperationalError) as caught:
+                con.query(sql)
+            assert caught.value.code == "unbound"
+        assert con.budget()["changing"].queries == 1
+    people.sql("DROP VIEW changing")
+
+
+def test_statements_read_the_same_contributions(people: Any) -> None:
+    """Rows that are held stay what they were while others write, and are let go at the end, also after a failure."""
+    people.sql("CREATE TABLE IF NOT EXISTS written USING parquet AS SELECT 1L AS u")
+    backend = SparkBackend(people, private=["written"])
+    context = people.sparkContext._jsc.sc()
+    before = context.getPersistentRDDs().size()
+    query = 'SELECT u, COUNT(*) AS n FROM "spark_catalog"."people"."written" GROUP BY u'
+    with backend.staged([('"#held"', query), ('"#more"', 'SELECT SUM(n) AS n FROM "#held"')]):
+        first = backend.run('SELECT SUM(n) AS n FROM "#held"').reveal()
+        people.sql("INSERT INTO written SELECT id FROM range(9)")
+        assert backend.run('SELECT SUM(n) AS n FROM "#held"').reveal() == first == [(1,)]
+        assert backend.run('SELECT n FROM "#more"').reveal() == [(1,)]
+        assert "#held" not in [table.name for table in people.catalog.listTables()]
+    assert context.getPersistentRDDs().size() == before
+    with pytest.raises(BackendError), backend.staged([('"#held"', query), ('"#more"', "SELECT nothing")]):
+        pass
+    with pytest.raises(BackendError):
+        backend.run('SELECT * FROM "#held"')
+    assert context.getPersistentRDDs().size() == before
+    assert backend.run('SELECT COUNT(*) AS n FROM "spark_catalog"."people"."written"').reveal() == [(10,)]
+
+
+def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The words of Spark reach nobody: no context of an error, no log."""
+    with caplog.at_level(logging.DEBUG), pytest.raises(BackendError) as caught:
+        con.engine.backend.run("SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'")
+    assert "ann" not in repr(caught.value).lower()
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert not [record for record in caplog.records if record.name == "SQLQueryContextLogger"]
+    assert con.engine.backend.run("SELECT 1").reveal() == [(1,)]
+
+
+def test_a_statement_ends_on_request(con: Any) -> None:
+    """A statement that is interrupted says that it was cancelled; the next one runs."""
+    backend = con.engine.backend
+
+    def interrupt() -> None:
+        for _ in range(100):
+            time.sleep(0.1)
+            backend.interrupt()
+            if ended.is_set():
+                return
+
+    ended = threading.Event()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    slow = "SELECT SUM(a.id * b.id % 7) FROM range(100000000) AS a CROSS JOIN range(1000000) AS b"
+    with pytest.raises(OperationalError) as caught:
+        backend.run(slow)
+    ended.set()
+    thread.join()
+    assert caught.value.code == "cancelled"
+    assert backend.run("SELECT 1").reveal() == [(1,)]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b"])
+def test_names_that_the_parser_reads_otherwise_are_refused(con: Any, name: str) -> None:
+    """A quote within a name, and what escapes one."""
+    quoted = name.replace('"', '""')
+    with pytest.raises(QueryRejected) as caught:
+        con.query(f'SELECT COUNT(*) FROM people AS "{quoted}" WHERE "{quoted}".n > 0')
+    assert caught.value.code == "engine"
+
+
+def test_a_table_whose_rows_are_units(people: Any) -> None:
+    """It is counted and summed; where rows need ids, it is refused."""
+    policy = POLICY | {
+        "tables": {
+            "kinds": {"public": True},
+            "people": {
+                "unit": "row",
+                "columns": {"n": {"type": "integer", "bounds": [0, 100]}, "kind": {"type": "varchar"}},
+            },
+        }
+    }
+    with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=EXACT) as con:
+        assert con.query("SELECT COUNT(*), SUM(n) FROM people").rows == ((5, 103),)
+        with pytest.raises(QueryRejected) as caught:
+            con.query("SELECT COUNT(*) FROM people CROSS JOIN kinds")
+        assert caught.value.code == "engine"
+
+
+def test_the_schema_is_part_of_the_identity(people: Any, tmp_path: Path) -> None:
+    """A ledger that has met one schema refuses another; without a name in the policy nothing is answered again elsewhere."""
+    ledger = tmp_path / "people.ledger"
+    with dpsql.connect(people, policy=POLICY, ledger=ledger, epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM people")
+    with dpsql.connect(people, policy=POLICY, ledger=ledger, epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM people")
+        assert con.budget()["people"].queries == 2
+    people.sql("CREATE SCHEMA IF NOT EXISTS elsewhere")
+    people.catalog.setCurrentDatabase("elsewhere")
+    try:
+        for table in ("people", "kinds"):
+            people.sql(f"CREATE TABLE IF NOT EXISTS {table} USING parquet AS SELECT * FROM people.{table}")
+        with pytest.raises(PolicyError) as caught:
+            dpsql.connect(people, policy=POLICY, ledger=ledger)
+        assert caught.value.code == "another_database"
+    finally:
+        people.catalog.setCurrentDatabase("people")
+
+
+def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyspark or Java it says what to install."""
+    import sys
+
+    def refused(url: str) -> OperationalError:
+        with pytest.raises(OperationalError) as caught:
+            dpsql.connect(url, policy=POLICY, ledger=":memory:")
+        return caught.value
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyspark.sql", None)
+        error = refused("spark://nowhere:7077")
+        assert (error.code, "dpsql[spark]" in str(error)) == ("driver_missing", True)
+    monkeypatch.setattr(sessions.shutil, "which", lambda *_, **__: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(OperationalError) as caught:
+        sessions._require_java()
+    assert (caught.value.code, "Java 17" in str(caught.value)) == ("driver_missing", True)
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "5.0.0", "nonsense"])
+def test_a_version_that_was_not_reviewed_is_refused(version: str) -> None:
+    """Arithmetic, casts and settings differ."""
+    with pytest.raises(OperationalError) as caught:
+        sessions.require_version(version)
+    assert caught.value.code == "engine_version"
+
+
+def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
+    """A constant reads back as itself: quotes, backslashes, variables, character 0."""
+    dialect: Callable[[Any], str] = SparkDialect().constant
+    values = [
+        "it's",
+        "a\\b",
+        '"',
+        "é",
+        "${x}",
+        "a\0b",
+        "\U0001f926",
+        1.7976931348623157e308,
+        5e-324,
+        2**63 - 1,
+        -(2**63),
+        b"\x00\\'",
+        True,
+    ]
+    items = ", ".join(f"{dialect(value)} AS c{place}" for place, value in enumerate(values))
+    assert con.engine.backend.run(f"SELECT {items}").reveal() == [tuple(values)]
+
+
+def test_whole_numbers_do_not_wrap(con: Any) -> None:
+    """Sums of the largest numbers of 64 bits, quotients, and points of DOUBLE beyond them, are exact."""
+    dialect = SparkDialect()
+    most, point = 2**63 - 1, dialect.wide_point("x", (2.0**40, 2.0**40))
+    items = [
+        (f"SUM({dialect.addend('n')})", -most + 3 * most),
+        (dialect.quotient(f"{dialect.wide('MIN(n)')} * {2**40}", "-7"), most * 2**40 // 7),
+        (f"MAX({point})", 2**80),
+        (f"MIN({point})", round(Fraction(-1 / 3) * 2**80)),
+        (f"SUM({dialect.point('x', 2.0)})", 2 - 1),
+    ]
+    rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
+    sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
+    assert con.engine.backend.run(sql).reveal() == [tuple(value for _, value in items)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT kind, COUNT(*), SUM(x) FROM people GROUP BY kind",
+        "SELECT n, COUNT(DISTINCT word) FROM people GROUP BY n",
+        "SELECT kind, MEDIAN(x) FROM people GROUP BY kind",
+        "SELECT MEDIAN(x) FROM people",
+    ],
+)
+@pytest.mark.parametrize("loss", [1, EXACT])
+def test_what_is_read_more_than_once_is_held(con: Any, sql: str, loss: int) -> None:
+    """No common table expression that is read twice reads a private table: these may have changed in between."""
+    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(loss))).releases
+    statement = part.statement
+    texts = [statement.sql, *([statement.stages.histograms] if statement.stages else [])]
+    assert statement.held
+    for text in texts:
+        for name, body in re.findall(r'("#\w+") AS \(\n(.*?)\n\)', text, re.DOTALL):
+            assert '"people"."people"' not in body or text.count(name) == 2, name
+    assert all(query.count('"people"."people"') == 1 for _, query in statement.held)
+    # Without groups, contributions are added up once, as they are computed.
+    assert statement.sql.count('"people"."people"') <= ("GROUP BY" not in sql), statement.sql

@@ -1,0 +1,199 @@
+"""What Spark computes of an entry of the function registry: a value on every row, and the one that DuckDB computes.
+
+Each entry that Spark has is tried over every type that it takes, on combinations of nasty values, and with constants in
+their place, which Spark computes while it plans. All calls over the same columns are in one statement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import sparks
+from functions.pools import CONSTANTS, NASTY, Bench, build, calls, column, read_by, signatures
+
+from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.functions import SPELLINGS
+from dpsql.backends.spark.session import pin
+from dpsql.backends.spark.values import TYPES
+from dpsql.errors import QueryRejected
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Call, Literal
+from dpsql.plan.types import Type
+from dpsql.sql.emit.dialect import written_in
+from dpsql.sql.emit.scalars import write
+
+pytestmark = sparks.WARNINGS
+_CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
+_MOST = 60
+"""Rows on which a call is tried."""
+_NEAR = frozenset(
+    {
+        *("ln", "log10", "log2", "exp", "power", "cbrt", "degrees", "radians", "epoch"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "atanh"),
+    }
+)
+"""Functions that a library of mathematics computes, which differ in the last digits."""
+SPARK = SparkDialect()
+PARTS = 12
+"""In how many parts the entries are tried: few statements of many calls each take less time than many of few."""
+
+
+def held(kind: Type) -> list[tuple[int, str | None]]:
+    """The values that an expression of Spark may have, with their places among the nasty ones."""
+    found = list(enumerate(NASTY[kind]))
+    if kind.temporal:
+        return [(place, text) for place, text in found if text is None or _CALENDAR.fullmatch(text)]
+    return found
+
+
+@cache
+def bench() -> Bench:
+    return Bench.open()
+
+
+@pytest.fixture(scope="module")
+def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session as dpsql's own, and a table of each type with these values."""
+    session = spark.newSession()
+    pin(session)
+    folder: Path = tmp_path_factory.mktemp("functions")
+    session.sql("CREATE SCHEMA IF NOT EXISTS functions")
+    for kind, name in TYPES.items():
+        places = ", ".join(str(place) for place, _ in held(kind))
+        query = f"(SELECT id, c FROM {kind.name} WHERE id IN ({places}))"
+        columns = [("id", "INT"), ("c", name)]
+        sparks.hold(
+            session,
+            f"functions.{kind.name}",
+            columns,
+            folder / kind.name,
+            (bench().connection, query),
+            files=1,
+        )
+    return session
+
+
+def in_spark(call: Call) -> str | None:
+    """The SQL of a call, None where Spark does not have it."""
+    if any(argument.type not in TYPES and argument.type is not Type.NULL for argument in call.arguments):
+        return None
+    try:
+        with written_in(SPARK):
+            return write(call)
+    except QueryRejected as error:
+        return None if error.code == "engine_function" else error.code
+
+
+def tried(types: Sequence[Type]) -> list[tuple[int, ...]]:
+    """Places of the values of columns of these types."""
+    found = list(itertools.product(*([place for place, _ in held(kind)] for kind in types)))
+    random.Random(str(types)).shuffle(found)
+    return found[:_MOST]
+
+
+def computed(
+    session: Any, types: Sequence[Type], found: Sequence[tuple[Call, str]]
+) -> list[dict[tuple[int, ...], Any]]:
+    """What Spark computes of these calls, on rows of columns of these types."""
+    shown = []
+    for place, (call, text) in enumerate(found):
+        kind = {Type.DOUBLE: f"CAST({text} AS DOUBLE)", Type.BLOB: f"HEX({text})"}
+        shown.append(f"{kind.get(call.type, f'CAST({text} AS STRING)')} AS v{place}")
+    ids = [f"i{place}" for place in range(len(types))]
+    source = "(VALUES (0)) AS chosen(i)"
+    if types:
+        values = ", ".join(f"({', '.join(map(str, row))})" for row in tried(types))
+        source = f"(VALUES {values}) AS chosen({', '.join(ids)})"
+    for place, kind in enumerate(types):
+        source += f' JOIN functions.{kind.name} AS "t{place}" ON "t{place}".id = i{place}'
+    read = session.sql(f"SELECT {', '.join([*ids, *shown])} FROM {source}").toArrow().to_pylist()
+    return [
+        {tuple(row[name] for name in ids): row[f"v{place}"] for row in read} for place in range(len(found))
+    ]
+
+
+def alike(call: Call, ours: Any, theirs: Any) -> bool:
+    """Whether two values are one; NULL where a moment leaves the calendar."""
+    if isinstance(ours, float) and isinstance(theirs, float):
+        near = call.function.name in _NEAR and math.isclose(ours, theirs, rel_tol=1e-12, abs_tol=1e-320)
+        return ours == theirs or (math.isnan(ours) and math.isnan(theirs)) or near
+    if ours is None and theirs is not None:
+        return call.type.temporal and not _CALENDAR.fullmatch(str(theirs))
+    return bool(ours == theirs)
+
+
+def called(name: str, types: tuple[Type, ...]) -> Iterator[Call]:
+    """Calls of an entry, also with a constant as the second argument."""
+    yield from calls(FUNCTIONS[name], types, most=4)
+    for text in CONSTANTS[Type.VARCHAR][:4] if types == (Type.VARCHAR, Type.VARCHAR) else ():
+        built = build(FUNCTIONS[name], (column(0, Type.VARCHAR), Literal(text, Type.VARCHAR)))
+        if built is not None:
+            yield built
+
+
+def differing(session: Any, names: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Where the entries differ from DuckDB, and which of them were tried."""
+    groups: dict[tuple[Type, ...], list[tuple[Call, str]]] = defaultdict(list)
+    for name in names:
+        for types in signatures(FUNCTIONS[name]):
+            for call in called(name, types):
+                text = in_spark(call)
+                read = read_by(call)
+                if text is None:
+                    continue
+                # Columns are called by the places of their arguments, of which constants have none.
+                for place, of in enumerate(read):
+                    text = text.replace(f'"{of.source}".', f'"#{place}".')
+                for place in range(len(read)):
+                    text = text.replace(f'"#{place}".', f'"t{place}".')
+                groups[tuple(column.type for column in read)].append((call, text))
+    found: list[str] = []
+    for types, several in groups.items():
+        ours, theirs = computed(session, types, several), by_duckdb(types, several)
+        for (call, text), mine, other in zip(several, ours, theirs, strict=True):
+            assert mine.keys() == other.keys()
+            found += [
+                f"{call.function.name}: {text} at {[NASTY[kind][place] for kind, place in zip(types, row, strict=True)]}: {value!r}, DuckDB {other[row]!r}"
+                for row, value in mine.items()
+                if not alike(call, value, other[row])
+            ][:2]
+    return found, {call.function.name for several in groups.values() for call, _ in several}
+
+
+def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[dict[tuple[int, ...], Any]]:
+    """What DuckDB computes on the same rows, one call after the other."""
+    results = []
+    for call, _text in found:
+        names = [column.source for column in read_by(call)]
+        wanted = ", ".join(f"({', '.join(map(str, row))})" for row in tried(types))
+        ids = ", ".join(f"{name}.id" for name in names)
+        source = (
+            ", ".join(f"{kind.name} AS {name}" for kind, name in zip(types, names, strict=True))
+            or "(SELECT 1)"
+        )
+        written = write(call)
+        kind = {Type.DOUBLE: f"CAST({written} AS DOUBLE)", Type.BLOB: f"HEX({written})"}
+        shown = kind.get(call.type, f"CAST({written} AS VARCHAR)")
+        where = f" WHERE ({ids}) IN (VALUES {wanted})" if types else ""
+        sql = f"SELECT {', '.join([*([ids] if ids else []), shown])} FROM {source}{where}"
+        results.append({row[:-1]: row[-1] for row in bench().connection.execute(sql).fetchall()})
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
+    """On every row Spark computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""
+    names = [name for name in FUNCTIONS if name in SPELLINGS][part::PARTS]
+    found, tried_names = differing(rows, names)
+    assert not found, "\n".join(found)
+    assert tried_names == set(names), "no call of it was tried"
