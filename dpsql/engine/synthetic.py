@@ -130,7 +130,13 @@ def _prepared(
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
-    shape_of(analysis)  # refuses what is not public before anything is asked of it
+    if shape_of(analysis) is None:
+        raise QueryRejected(
+            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
+            "none of them hidden for being rare",
+            code="synthetic_domain",
+            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
     plan = planned(analysis, part.price, engine.public, request(workload(wanted, columns)))
     verify(plan)
     statement = emit(analysis, (), None, (), part.dialect)

@@ -86,11 +86,11 @@ class RandomizedTable:
         """The randomised rows as a histogram, which has all that rows in no order say."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
-        shown = min(MOST_ROWS, max(0, exact + noise))
-        left = self._without(histogram.ravel().copy(), exact - shown, entropy)
+        rows = min(MOST_ROWS, max(0, exact + noise))
+        left = self._without(histogram.ravel().copy(), exact - rows, entropy)
         ends, found = np.cumsum(left), np.zeros(histogram.size, np.int64)
-        for start in range(0, shown, _CHUNK):
-            places = np.arange(start, min(start + _CHUNK, shown))
+        for start in range(0, rows, _CHUNK):
+            places = np.arange(start, min(start + _CHUNK, rows))
             anywhere = below(np.full(len(places), histogram.size), entropy).astype(np.int64)
             real = np.searchsorted(ends, places, side="right")
             cells = np.where(places < ends[-1], np.minimum(real, histogram.size - 1), anywhere)
