@@ -74,7 +74,7 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
+def serving(folder: Path, processes: int = 1) -> Iterator[Served]:
     """A server over a new table until the end."""
     from dpsql.server.users import Role, UserStore
 
@@ -87,7 +87,7 @@ def serving(folder: Path) -> Iterator[Served]:
     store.close()
     command = [
         sys.executable, "-m", "dpsql.cli", "serve", "visits.yaml", "--database", "visits.duckdb", "--host", "127.0.0.1",
-        "--port", "0", "--http-port", "0", "--running", "8",
+        "--port", "0", "--http-port", "0", "--running", "8", "--processes", str(processes),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     process = subprocess.Popen(
@@ -223,7 +223,17 @@ HERE: Mapping[str, Callable[[Path, int, float, int], Measured]] = {
 
 
 def processor(process: int) -> float | None:
-    """The seconds of the processor that a process has used; None where the system does not say it."""
+    """The seconds of the processor that a process and those that it began have used; None where the system does not say it."""
+    own = _processor(process)
+    try:
+        tasks = Path(f"/proc/{process}/task").iterdir()
+        begun = [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    except OSError:
+        return own
+    return None if own is None else own + sum(processor(each) or 0.0 for each in begun)
+
+
+def _processor(process: int) -> float | None:
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
@@ -235,24 +245,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument(
+        "--processes", type=int, nargs="+", default=[1, 2], help="of the server: how many answer questions"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each line is measured")
     options = parser.parse_args(arguments)
     table = Table(title=f"charged queries, {options.seconds:g} seconds a line")
-    for name in ("asked", "clients", "queries/s", "median ms", "99th ms", "processor ms a query", "cores"):
+    for name in (
+        "asked",
+        "processes",
+        "clients",
+        "queries/s",
+        "median ms",
+        "99th ms",
+        "processor ms a query",
+        "cores",
+    ):
         table.add_column(name, justify="left" if name == "asked" else "right")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        served = stack.enter_context(serving(folder))
-        for line, clients in enumerate(options.clients):
-            for place, door in enumerate((*DOORS, *HERE)):
-                first = 10_000_019 * (1 + (len(DOORS) + len(HERE)) * line + place)
-                before = _used(served, door)
-                took, elapsed = (
-                    HERE[door](folder, clients, options.seconds, first)
-                    if door in HERE
-                    else at_door(door, served, clients, options.seconds, first)
-                )
-                table.add_row(door, str(clients), *_cells(took, elapsed, _used(served, door) - before))
+    place = 0
+    for clients in options.clients:
+        for processes in (*options.processes, 0):
+            with tempfile.TemporaryDirectory() as name, serving(Path(name), processes or 1) as served:
+                for door in DOORS if processes else HERE:
+                    place += 1
+                    before, first = _used(served, door), 10_000_019 * place
+                    took, elapsed = (
+                        at_door(door, served, clients, options.seconds, first)
+                        if processes
+                        else HERE[door](Path(name), clients, options.seconds, first)
+                    )
+                    cells = _cells(took, elapsed, _used(served, door) - before)
+                    table.add_row(door, str(processes or ""), str(clients), *cells)
     Console(width=100).print(table)
 
 

@@ -128,8 +128,10 @@ class BaseConnection(ABC):
         `y`, `x` and `by` are SQL expressions over `source`, which is what stands behind FROM; several in a list, or in a dict by
         the names that they get. It is one query (`dpsql.regression.regression` has its text) at one price, over rows in
         which all have a value; `intervals` are those of the coefficients. They are NULL where noise leaves the covariances of
-        `x` not positive definite. The other arguments, and what it raises, are those of `query`.
+        `x` not positive definite. The other arguments, and what it raises, are those of `query`; the dialect is DuckDB's unless
+        it is stated.
         """
+        options.setdefault("dialect", "duckdb")
         return self.query(regression(y, x, source, by).sql, **options)
 
     def covariance(
@@ -139,6 +141,7 @@ class BaseConnection(ABC):
 
         It is one query at one price. A group in which no row has all values, as far as noise lets see, is left out.
         """
+        options.setdefault("dialect", "duckdb")
         asked = covariances(columns, source, by)
         return list(matrices(asked, self.query(asked.sql, **options)))
 

@@ -5,17 +5,17 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
 from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.opening import ledger_beside, login, server, with_sources
 from dpsql.remote.address import is_address, is_database_url, is_spark
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import Parameters
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetLeft, BudgetState, Head
-    from dpsql.policy import Policy
     from dpsql.remote.connection import RemoteConnection
 
 apilevel = "2.0"
@@ -146,7 +145,7 @@ def connect(
 
     require(dialect)
     rules = load(policy)
-    target = ledger if ledger is not None else _ledger_beside(policy)
+    target = ledger if ledger is not None else ledger_beside(policy)
     shared = target if isinstance(target, SharedLedger) else None
     if shared is not None and not (anchor is None and ledger_key is None):
         raise ProgrammingError(
@@ -159,10 +158,10 @@ def connect(
     backend: Backend = (
         database
         if isinstance(database, DuckDBBackend)
-        else _server(database, rules, policy, spills=temp_directory is not None)
+        else server(database, rules, policy, spills=temp_directory is not None)
         if is_database_url(database) or is_spark(database)
         else DuckDBBackend(
-            _with_sources(database, rules, policy),
+            with_sources(database, rules, policy),
             host=host,
             types=rules.column_types(),
             temp_directory=temp_directory,
@@ -218,64 +217,6 @@ def _remote(
     epsilon, dialect, replay = defaults
     loss = None if epsilon is None else amount(epsilon)
     return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
-
-
-def _server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
-    if spills:
-        raise ProgrammingError(
-            "the temporary files of a server or a cluster are its owner's to place", code="temp_directory"
-        )
-    if any(table.source is not None for table in rules.tables.values()):
-        _with_sources(url, rules, policy)  # says which tables are elsewhere
-    private = rules.private_tables()
-    public = [name for name in rules.tables if name not in private]
-    if is_spark(url):
-        from dpsql.backends.spark.connection import SparkBackend
-
-        return SparkBackend(url, private=private, public=public)
-    from dpsql.backends.postgres.connection import PostgresBackend
-
-    return PostgresBackend(url, private=private, public=public)
-
-
-def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:
-    """The database with the tables whose files the policy names."""
-    named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
-    sources = rules.sources(Path(policy).parent if named else Path())
-    if database is None and not sources:
-        raise ProgrammingError(
-            "no database given, and the policy names no source of a table",
-            code="no_database",
-            hint='connect("name.duckdb", policy=…), or `source: name.parquet` in the policy\'s table',
-        )
-    if not sources:
-        return database
-    if not (database is None or isinstance(database, Mapping)):
-        raise ProgrammingError(
-            f"the policy has the sources of {', '.join(sources)}, and a database is given",
-            code="ambiguous",
-            hint="leave out one of them; what is not in files may be given as a dict of frames",
-        )
-    return {**sources, **(database or {})}
-
-
-def _ledger_beside(policy: Any) -> Path:
-    if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
-        return Path(policy).with_suffix(".ledger")
-    raise ProgrammingError(
-        "no ledger given: pass the file that records the charges",
-        code="ledger_missing",
-        hint='connect(…, ledger="name.ledger"), or ledger=":memory:" for one that ends with the process',
-    )
-
-
-def login() -> str:
-    """The name that the operating system knows the present user by."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "unknown"
 
 
 class CombineOptions(TypedDict, total=False):

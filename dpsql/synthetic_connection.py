@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from dpsql.base_connection import BaseConnection
 from dpsql.errors import ProgrammingError, QueryRejected
+from dpsql.local_table import LocalTable
 from dpsql.request.loss import Amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
@@ -91,6 +92,29 @@ class SyntheticConnection(BaseConnection):
         with self.engine.backend.snapshot():
             made = released(self.engine, prepare(self.engine, asked, workload, method, rounds))
         return replace(made, _connect=self._table_of)
+
+    @alone
+    def randomize(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        epsilon: Amount | None = None,
+        max_groups: int | None = None,
+        replay: bool | None = None,
+    ) -> LocalTable:
+        """The rows of a query with each value randomised by itself: a table that may leave the building.
+
+        `sql` is as for `synthetic`. All that is done with the rows is free, and `LocalTable.estimate` makes up for the
+        randomness. The loss is of one unit over all its rows and columns; even the number of rows is noisy. It is charged as that of a
+        query is, and the same table is answered again free, unless `replay=False`: a second one about the same rows tells
+        as much again. Raises what `synthetic` raises.
+        """
+        from dpsql.engine.synthetic import prepare_local, randomized
+
+        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
+        with self.engine.backend.snapshot():
+            return randomized(self.engine, prepare_local(self.engine, asked))
 
     @alone
     def stream(

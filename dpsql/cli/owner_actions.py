@@ -52,11 +52,11 @@ def reset(
     ledger_key: LedgerKey = None,
 ) -> None:
     """Reset the budget of a table. Earlier answers stay known: the two budgets add up."""
-    from dpsql.connection import login
     from dpsql.engine.budgets import budgets
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
+    from dpsql.opening import login
     from dpsql.policy import load
 
     rules = load(policy)
@@ -88,10 +88,10 @@ def amend(
     if answers led to the change, it is the largest budget that any answers would have led to. Whoever has the ledger
     open must connect again.
     """
-    from dpsql.connection import login
     from dpsql.engine.budgets import budgets
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
+    from dpsql.opening import login
     from dpsql.policy import load
     from dpsql.shell.view import printable
 
@@ -122,9 +122,9 @@ def unlock(
     ledger_key: LedgerKey = None,
 ) -> None:
     """Unlock a table that failures have locked. First find the cause: a failure may depend on the data."""
-    from dpsql.connection import login
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
+    from dpsql.opening import login
 
     budgets = _recorded_budgets(target, ledger_key)
     names = {account.table for account in budgets if isinstance(account, AccountKey)}
@@ -146,9 +146,9 @@ def give_back(
     ledger_key: LedgerKey = None,
 ) -> None:
     """End a reservation and return what it has not spent. Its session can spend no more of it."""
-    from dpsql.connection import login
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
+    from dpsql.opening import login
     from dpsql.request.loss import rounded
 
     if former_number is not None:

@@ -460,7 +460,7 @@ class Engine:
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
                 for kind, of in zip(types, digits, strict=False)
             ),
-            rows=tuple(tuple(map(_value, row, digits)) for row in rows),
+            rows=_rows(rows, digits),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,
@@ -543,6 +543,15 @@ def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
     finally:
         clear_cache()
     raise failure
+
+
+def _rows(
+    rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
+) -> tuple[tuple[Any, ...], ...]:
+    """The outputs of each row; what is behind them says where it comes from."""
+    if not any(digits):
+        return tuple(tuple(row[: len(digits)]) for row in rows)
+    return tuple(tuple(map(_value, row, digits)) for row in rows)
 
 
 def _value(value: Any, digits: tuple[int, int] | None) -> Any:

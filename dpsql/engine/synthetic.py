@@ -14,6 +14,7 @@ from dpsql.analysis.domains import Domain, product
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.local_table import LocalTable
 from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
@@ -22,6 +23,7 @@ from dpsql.result import Receipt
 from dpsql.sql.emit.outer_query import unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.synthesis.mechanism import METHODS, Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
@@ -42,6 +44,8 @@ class PreparedSynthesis:
     def workload(self) -> tuple[Marginal, ...]:
         """The marginals that are asked for."""
         made = _mechanism(self.prepared)
+        if isinstance(made, RandomizedTable):
+            return ()
         return made.start.workload if isinstance(made, WeightsStream) else made.workload
 
 
@@ -67,6 +71,35 @@ def prepare(
         named=("SYNTHETIC TABLE", method),
     )
     return replace(found, prepared=engine.replayed(found.prepared))
+
+
+def prepare_local(engine: Engine, asked: Query) -> PreparedSynthesis:
+    """Everything up to the charge; see `Connection.randomize`."""
+    found = _prepared(
+        engine,
+        asked,
+        "marginals(1)",
+        lambda _: Request((), RandomizedTable.method),
+        named=("LOCAL TABLE", RandomizedTable.method),
+    )
+    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
+
+
+def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
+    """Charges durably, reads and randomises the rows; or has them from what is stored, free."""
+    table, receipt = engine.release_alone(synthesis.prepared)
+    made = _mechanism(synthesis.prepared)
+    if not isinstance(made, RandomizedTable):
+        raise TypeError("a randomised table has a plan of its own")
+    return LocalTable(
+        synthesis.columns,
+        synthesis.types,
+        tuple(map(tuple, synthesis.domains)),
+        tuple(row for row in table.rows if row[-1]),
+        made.odds,
+        receipt,
+        made.count.half_width,
+    )
 
 
 def prepare_stream(
@@ -97,7 +130,13 @@ def _prepared(
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
-    shape_of(analysis)  # refuses what is not public before anything is asked of it
+    if shape_of(analysis) is None:
+        raise QueryRejected(
+            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
+            "none of them hidden for being rare",
+            code="synthetic_domain",
+            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
     plan = planned(analysis, part.price, engine.public, request(workload(wanted, columns)))
     verify(plan)
     statement = emit(analysis, (), None, (), part.dialect)
@@ -114,7 +153,7 @@ def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
     """Charges durably, reads, and makes the table; or makes it again from what is stored, free."""
     table, receipt = engine.release_alone(synthesis.prepared)
     plan = table.plan.synthesis
-    if plan is None or isinstance(plan.mechanism, WeightsStream):
+    if plan is None or isinstance(plan.mechanism, (WeightsStream, RandomizedTable)):
         raise LookupError("a synthetic table has a plan of its own")
     made = plan.mechanism
     ((_, distance),) = table.components[0]
@@ -142,7 +181,7 @@ def opened(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream,
     return engine.open_stream(synthesis.prepared)
 
 
-def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream:
+def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")

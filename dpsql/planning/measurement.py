@@ -19,6 +19,7 @@ from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 
 
@@ -63,7 +64,7 @@ class SynthesisPlan:
     tag: ClassVar[str] = "Synthesis"
 
     vector: StatisticVector
-    mechanism: Mwem | SmallDatabase | WeightsStream
+    mechanism: Mwem | SmallDatabase | WeightsStream | RandomizedTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts
-from dpsql.errors import QueryRejected
 from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 from dpsql.synthesis.workload import Marginal
 
@@ -45,8 +45,10 @@ def planned(
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
     in `dpsql.synthesis`.
     """
-    shape, vector, l1 = shape_of(analysis), *_counted(analysis, loss, facts)
-    made: Mwem | SmallDatabase | WeightsStream
+    shape, (vector, l1) = shape_of(analysis), _counted(analysis, loss, facts)
+    if shape is None:
+        raise LookupError("a synthetic table is of columns whose values are public")
+    made: Mwem | SmallDatabase | WeightsStream | RandomizedTable
     if isinstance(asked, StreamRequest):
         made = WeightsStream.of(
             shape,
@@ -57,6 +59,8 @@ def planned(
             updates=asked.updates,
             queries=asked.queries,
         )
+    elif asked.method == RandomizedTable.method:
+        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace)
     elif asked.method == Mwem.method:
         made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
     else:
@@ -73,14 +77,7 @@ def _counted(analysis: Analysis, loss: LossShare, facts: PublicFacts) -> tuple[S
     return measured.vector, int(l1)
 
 
-def shape_of(analysis: Analysis) -> tuple[int, ...]:
-    """How many public values each column has. Raises QueryRejected where they are not public, or too many together."""
+def shape_of(analysis: Analysis) -> tuple[int, ...] | None:
+    """How many public values each column has; None where they are not public, or too many together."""
     domains: Sequence[Sequence[object]] | None = None if analysis.selects else analysis.domains
-    if domains is None:
-        raise QueryRejected(
-            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
-            "none of them hidden for being rare",
-            code="synthetic_domain",
-            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
-        )
-    return tuple(map(len, domains))
+    return None if domains is None else tuple(map(len, domains))

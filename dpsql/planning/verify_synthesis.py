@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from dpsql.accounting.numerics.rigorous import ln_up
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 
 
 def spent_by(
-    found: Mwem | SmallDatabase | WeightsStream, l1: Fraction, *, replaced: bool
+    found: Mwem | SmallDatabase | WeightsStream | RandomizedTable, l1: Fraction, *, replaced: bool
 ) -> dict[str, Fraction]:
     """What each kind of step loses of a histogram that one unit moves by at most `l1`, from the laws."""
     spent = dict.fromkeys(("pure", "gaussian", "range"), Fraction(0))
@@ -29,6 +31,11 @@ def spent_by(
         # The noise of the threshold makes up for a unit once, that of the score which is above for it twice.
         spent["pure"] += found.updates * (l1 / found.test.near.scale + 2 * l1 / found.test.far.scale)
         add(found.count, l1, l1**2, found.updates)
+        return spent
+    if isinstance(found, RandomizedTable):
+        # Each row that a unit moves is answered anew: the product of the odds, of all columns, and the number of rows by one.
+        logs = (ln_up(max(odds, 1 / odds)) for odds in found.odds)
+        spent["pure"] += l1 * (sum(logs, Fraction(0)) + 1 / found.count.scale)
         return spent
     distances = l1 * len(found.workload)
     add(found.check, distances, distances**2)

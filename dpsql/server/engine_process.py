@@ -198,8 +198,8 @@ class _Process:
     """The connections of this process, and what runs on them."""
 
     def __init__(self, pipe: Pipe, setup: Setup) -> None:
-        from dpsql.backends.duckdb.connection import use_part
-        from dpsql.server.service import Connections, connected
+        from dpsql.backends.duckdb.locked import use_part
+        from dpsql.server.connections import Connections, connected
         from dpsql.shared_ledger import SharedLedger
 
         use_part(setup.processes)
@@ -221,11 +221,13 @@ class _Process:
             pass
 
     def run(self) -> None:
-        """Takes calls until the pipe ends, and waits for those that were taken."""
+        """Takes calls until the server ends them, and waits for those that were taken."""
         while True:
             try:
                 message = self._pipe.recv()
             except (EOFError, OSError):
+                break  # the server was killed
+            if message is None:
                 break
             if isinstance(message, Interrupt):
                 with self._lock:

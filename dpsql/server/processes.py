@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
-import os
-import socket
 import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from multiprocessing.connection import Connection as Pipe
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dpsql.errors import OperationalError, ProgrammingError
@@ -92,7 +90,7 @@ class _Process:
         if number in self._waiting:
             self._send(Interrupt(number))
 
-    def _send(self, message: Call | Interrupt) -> None:
+    def _send(self, message: Call | Interrupt | None) -> None:
         failed = False
         try:
             with self._sending:
@@ -126,21 +124,12 @@ class _Process:
 
     def close(self) -> None:
         """Ends it after what it works on."""
-        with self._sending:
-            _shut(self._pipe)
+        with suppress(OperationalError):  # it has ended by itself
+            self._send(None)
         self._process.join(_END_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-
-def _shut(pipe: Pipe) -> None:
-    """Tells the other end that nothing comes any more; closing alone would not, while a thread here reads."""
-    try:
-        with socket.socket(fileno=os.dup(pipe.fileno())) as end:
-            end.shutdown(socket.SHUT_WR)
-    except OSError:
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +152,8 @@ class Processes:
         self._processes = list[_Process]()
         atexit.register(self.close)
         try:
-            self._processes = [_Process(setup) for _ in range(setup.processes)]
+            for _ in range(setup.processes):
+                self._processes.append(_Process(setup))
             for each in self._processes:
                 each.started()
         except BaseException:

@@ -8,21 +8,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsql.connection import Connection, connect
-from dpsql.errors import Error, InternalError, OperationalError, PolicyError, ProgrammingError
+from dpsql.errors import Error, InternalError, OperationalError, PolicyError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
 from dpsql.policy import Policy, load
 from dpsql.server.audit import Audit
 from dpsql.server.catalogue import Catalogue
+from dpsql.server.connections import Connections, connected
 from dpsql.server.engine_process import Setup
 from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.processes import Processes
@@ -51,55 +51,6 @@ class Limits:
     drain_seconds: float = 30.0
     catalogue_seconds: float = 3.0
     answer_grid: float = 0.0
-
-
-class Connections:
-    """Engine connections, each for one statement at a time, kept open for the next statement of the same analyst."""
-
-    def __init__(self, opened: Callable[[str], Connection], most: int) -> None:
-        self._opened, self._most = opened, most
-        self._idle = dict[int, tuple[str, Connection]]()
-        self._lock = threading.Lock()
-        self._closed = False
-
-    @contextmanager
-    def of(self, analyst: str) -> Iterator[Connection]:
-        """A connection for an analyst's statement. Raises OperationalError (`reload`) where all have been closed."""
-        if self._closed:
-            raise OperationalError(
-                "the server has not opened its data again", code="reload", hint="its owner's log says why"
-            )
-        connection = self._taken(analyst) or self._opened(analyst)
-        try:
-            yield connection
-        finally:
-            for old in self._given_back(analyst, connection):
-                old.close()
-
-    def _taken(self, analyst: str) -> Connection | None:
-        with self._lock:
-            for key, (whose, connection) in reversed(self._idle.items()):
-                if whose == analyst:
-                    del self._idle[key]
-                    return connection
-        return None
-
-    def _given_back(self, analyst: str, connection: Connection) -> list[Connection]:
-        """Keeps a connection; returns those that are too many, the longest unused first."""
-        with self._lock:
-            if self._closed:
-                return [connection]
-            self._idle[id(connection)] = (analyst, connection)
-            surplus = list(self._idle)[: max(0, len(self._idle) - self._most)]
-            return [self._idle.pop(key)[1] for key in surplus]
-
-    def close(self) -> None:
-        """Closes all that are idle; others close when they are given back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, {}
-        for _, connection in idle.values():
-            connection.close()
 
 
 class Turns:
@@ -414,20 +365,6 @@ async def reload(service: Service, log: Callable[..., None], by: str) -> None:
 async def _note(service: Service, event: str, **facts: Any) -> None:
     """Appends an event to the audit log, while others go on."""
     await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note, event, **facts))
-
-
-def connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
-    """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
-    try:
-        return connect(database, policy=policy, ledger=ledger, analyst=analyst)
-    except ProgrammingError as error:
-        if error.code != "shared_ledger":
-            raise
-    raise OperationalError(
-        f"the server was started before there was a user {analyst}",
-        code="restart",
-        hint="the owner sends it SIGHUP: the ledger is opened with the budgets of all users",
-    )
 
 
 def stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:

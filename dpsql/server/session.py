@@ -23,7 +23,7 @@ from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Service
 from dpsql.server.settings import Settings
 from dpsql.server.sqlstates import failure, unforeseen
-from dpsql.server.statements import control, count_parameters, first_words, named_parameters
+from dpsql.server.statements import control, count_parameters, first_words, named_parameters, without_comments
 from dpsql.server.users import User
 from dpsql.shell.costs import charged
 
@@ -219,7 +219,7 @@ class Session:
     def _utility(self, text: str) -> Answer:
         if len(text) > _MOST_CHARACTERS:
             raise Failed("54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters")
-        words = first_words(text, 2)
+        words, text = first_words(text, 2), without_comments(text)
         match words:
             case ["show", *_]:
                 return self._show(text)
@@ -341,7 +341,7 @@ def _waits(text: str) -> bool:
 
 
 def _setting_of(text: str) -> str:
-    return " ".join(text.split()[1:]).strip('"').lower()
+    return " ".join(without_comments(text[:_MOST_CHARACTERS]).split()[1:]).strip('"').lower()
 
 
 def _unquoted(part: str) -> str:

@@ -96,6 +96,15 @@ def first_words(text: str, count: int = 3) -> list[str]:
     return words
 
 
+def without_comments(text: str) -> str:
+    """A statement with a space for each comment and each run of spaces.
+
+    >>> without_comments("/* of a tool */ SET  a = '--b' -- c")
+    "SET a = '--b'"
+    """
+    return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _words(text)).strip()
+
+
 def control(text: str) -> str | None:
     """What a statement does to the transaction: begin, commit, rollback, or savepoint, which changes nothing.
 

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from dpsql.connection import login
 from dpsql.errors import DataError, OperationalError, ProgrammingError
+from dpsql.opening import login
 from dpsql.policy.names import account_name
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.tokens import Secret, Token

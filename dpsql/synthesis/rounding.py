@@ -1,4 +1,4 @@
-"""Whole rows of a distribution: post-processing of what is released, by a public stream of numbers that protects nothing."""
+"""Whole rows of a distribution: post-processing of what is released, in which nothing is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dpsql.mechanisms.base import Floats
 from dpsql.synthesis.workload import Counts, Marginal, marginal_of
 
 _ORDERS = 8
-_SEED = 1
+_SCATTER = 0x9E3779B97F4A7C15
+"""An odd number near 2^64 divided by the golden ratio: products with it, of 64 bits, lie far apart for numbers that are near."""
 
 
 def whole_rows(weights: Floats, total: int, workload: Sequence[Marginal]) -> Counts:
@@ -31,13 +32,14 @@ def whole_rows(weights: Floats, total: int, workload: Sequence[Marginal]) -> Cou
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
-    """Orders of the cells: by each column first, and some at random."""
+    """Orders of the cells: by each column first, and some in which neighbours are far apart."""
     cells = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
     for axis in range(len(shape)):
         yield np.moveaxis(cells, axis, 0).ravel()
-    stream = np.random.Generator(np.random.PCG64(_SEED))
-    for _ in range(_ORDERS):
-        yield stream.permutation(cells.ravel())
+    numbers = cells.ravel().astype(np.uint64) + np.uint64(1)
+    for order in range(_ORDERS):
+        numbers *= np.uint64(_SCATTER)
+        yield np.argsort(numbers ^ (numbers >> np.uint64(29 + order)), kind="stable")
 
 
 def _sampled(shares: Floats, order: NDArray[np.int64], total: int) -> Counts:

@@ -50,6 +50,8 @@ def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -
         return tuple(itertools.combinations(range(len(names)), ways))
     places = {name: place for place, name in enumerate(names)}
     found: dict[Marginal, None] = {}
+    if not isinstance(asked, Iterable):
+        raise ProgrammingError("this is no workload", code="workload", hint=_HINT)
     for group in asked:
         listed = [group] if isinstance(group, str) else group
         try:

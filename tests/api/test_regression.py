@@ -122,8 +122,10 @@ def test_what_does_not_vary_has_no_coefficient() -> None:
             ((_, *slopes),) = database.execute(asked.sql).fetchall()
             assert slopes == [None] * len(x)
             con.regress("cost", x, source="visits", epsilon=1)
-        con.regress("cost", NAMES, source="visits WHERE age > 79 AND age < 80", epsilon=0.01)
-        assert con.covariance(NAMES, source="visits WHERE age > 79 AND age < 80", epsilon=0.01) is not None
+        con.regress("cost", NAMES[:2], source="visits WHERE age > 79 AND age < 80", epsilon=0.01)
+        assert (
+            con.covariance(NAMES[:2], source="visits WHERE age > 79 AND age < 80", epsilon=0.01) is not None
+        )
 
 
 def test_covariances_are_numpys_and_positive_semidefinite() -> None:

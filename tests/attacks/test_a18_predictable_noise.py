@@ -22,16 +22,18 @@ ROOT = Path(dpsql.mechanisms.__file__).parents[1]
 ENTROPY = "mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
+    "backends/spark/connection.py",
     "cli/data_versions.py",
     "cli/users.py",
     "server/users.py",
     "server/http/answers.py",
+    "server/http/oidc.py",
     "server/http/web_sessions.py",
     "server/listener.py",
     "server/protocol/scram.py",
     "server/tokens.py",
 }
-"""Files that draw salts, nonces, tokens, keys of sessions and names of stored answers, and no noise."""
+"""Files that draw salts, nonces, tokens, keys of sessions and names of stored answers or jobs, and no noise."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),

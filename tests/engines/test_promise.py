@@ -83,6 +83,43 @@ def test_five_queries_mean_the_same(server: Server, shop: tuple[duckdb.DuckDBPyC
         mean_the_same(folder, url, "postgresql")
 
 
+def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) -> None:
+    """At a large loss a synthetic table, a stream, a randomised copy and a regression are the exact ones, read from PostgreSQL."""
+    source = duckdb.connect()
+    source.execute(
+        "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, CAST(i % 90 AS DECIMAL(10, 2)) AS price, "
+        "CAST(i % 5 AS INTEGER) AS store, DATE '2026-01-01' + CAST(i % 360 AS INTEGER) AS day, 'x' AS note FROM range(2000) AS t(i)"
+    )
+    source.execute(
+        "CREATE TABLE stores AS SELECT CAST(i AS INTEGER) AS store, 'c' AS city FROM range(5) AS t(i)"
+    )
+    with database(server, "shop") as (url, owner):
+        load(source, owner)
+        grant(owner)
+        with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=10**6) as con:
+            asked = "SELECT store, EXTRACT(quarter FROM day) AS quarter FROM orders"
+            exact = {
+                key: number
+                for *key, number in source.execute(
+                    "SELECT store, quarter(day), COUNT(*) FROM orders GROUP BY ALL"
+                ).fetchall()
+                for key in [tuple(key)]
+            }
+            table = con.synthetic(asked, rounds=1)
+            found = {key: number for *key, number in table.cells for key in [tuple(key)]}
+            assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
+            stream = con.stream(asked)
+            assert abs(stream.count("store = 1").value - 400) <= 5
+            copy = con.randomize(asked)
+            assert abs(len(copy) - 2_000) <= 2
+            fit = con.regress("price", {"d": "EXTRACT(day FROM day)"}, source="orders")
+            assert fit.columns == ("intercept", "d")
+            (truth,) = source.execute(
+                "SELECT regr_intercept(price, day(day)), regr_slope(price, day(day)) FROM orders"
+            ).fetchall()
+            assert all(abs(a - b) < 0.01 for a, b in zip(fit.rows[0], truth, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "files-in-reach",
-        "dpsql.backends.duckdb.connection",
+        "dpsql.backends.duckdb.locked",
         """
         {
             "autoinstall_known_extensions": False,
@@ -384,7 +384,7 @@ FAULTS = (
     ),
     Fault(
         "settings-left-open",
-        "dpsql.backends.duckdb.connection",
+        "dpsql.backends.duckdb.locked",
         """
         {
             "autoinstall_known_extensions": False,

@@ -144,7 +144,7 @@ FAULTS = (
     Fault(
         "sessions-outlive-the-password",
         "dpsql.server.http.access:Access._of_session",
-        "found[1] != verifier",
+        "(found[1], found[0].subject) != proof",
         "False",
         "a session goes on after the password was changed because it was stolen",
         "tests/server/test_page.py::test_a_session_ends_with_the_password_the_user_and_by_hand",

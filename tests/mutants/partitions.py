@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "parts-of-the-replaced",
-        "dpsql.engine.pipeline:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.planned",
         "analyse(release if replaced else with_partition_filters(release), public, replace=replaced)",
         "analyse(with_partition_filters(release), public, replace=replaced)",
         "one who is replaced by somebody in another part is charged in one of them",

@@ -273,7 +273,7 @@ FAULTS = (
     Fault(
         "whole-numbers-with-a-point-as-text",
         "dpsql.sql.lower.calls:_whole_again",
-        "_is_widened(argument)",
+        "is_widened(argument)",
         "False",
         "arithmetic of integers without bounds is read as DOUBLE, and 2 becomes '2.0'",
         "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",

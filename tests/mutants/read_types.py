@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "fields-in-brackets-are-read-backwards",
-        "dpsql.sql.lower.scope:Scope._field_of",
+        "dpsql.sql.lower.struct_fields:field_of",
         "names.insert(0, name)",
         "names.append(name)",
         "s['z']['n'] is s.n.z",
@@ -172,5 +172,21 @@ FAULTS = (
         "False",
         "0.3 % 0.1 is not 0",
         "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE d % 0.1 = 0 AND (e * 3) % 0.2 = 0.1]",
+    ),
+    Fault(
+        "aliases-come-before-columns",
+        "dpsql.sql.lower.scope:Scope._aliased",
+        "name not in self.aliases or self.holders_of(name, None)",
+        "name not in self.aliases",
+        "WHERE filters by another value than SQL would",
+        "tests/sql/test_phrases.py::test_it_is_duckdbs[10 a column comes before an alias]",
+    ),
+    Fault(
+        "aliases-of-where-are-forgotten",
+        "dpsql.sql.lower.semi_joins:split_where",
+        "named_items(select)",
+        "{}",
+        "the name of a SELECT item is no name in WHERE",
+        "tests/sql/test_phrases.py::test_it_is_duckdbs[10 an alias in WHERE]",
     ),
 )

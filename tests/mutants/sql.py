@@ -461,7 +461,7 @@ FAULTS = (
     ),
     Fault(
         "any-epsilon-is-asked-for",
-        "dpsql.engine.pipeline:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.planned",
         "require_above(self.policy.min_epsilon, wanted.loss)",
         "",
         "noise is made as large as an analyst wants",
@@ -485,7 +485,7 @@ FAULTS = (
     ),
     Fault(
         "engine-not-asked-whether-it-parses",
-        "dpsql.engine.pipeline:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.planned",
         "not self.backend.parses(parsed.text)",
         "self.backend.parses(parsed.text) is None",
         "the parser's guess at a broken query is answered",

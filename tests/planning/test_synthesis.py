@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting.events import BoundedRange, Composed, Gaussian, Pure
-from dpsql.engine.synthetic import prepare, prepare_stream
+from dpsql.engine.synthetic import prepare, prepare_local, prepare_stream
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Exponential, Geometric
 from dpsql.planning.measurement import MeasurementPlan
@@ -37,6 +37,8 @@ def plan_of(kind: str, accountant: str, neighbors: str, *, rows: int = 2) -> Mea
     with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
         if kind == "stream":
             found = prepare_stream(con.engine, asked, parts, 3, 40)
+        elif kind == "local":
+            found = prepare_local(con.engine, asked)
         else:
             found = prepare(con.engine, asked, parts, kind, None)
         cost = con.engine.account("t").accountant.cost
@@ -47,7 +49,7 @@ def plan_of(kind: str, accountant: str, neighbors: str, *, rows: int = 2) -> Mea
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
-@pytest.mark.parametrize("kind", ["mwem", "blr", "stream"])
+@pytest.mark.parametrize("kind", ["mwem", "blr", "stream", "local"])
 def test_plans_are_verified(kind: str, accountant: str, neighbors: str) -> None:
     """The planner's plan passes, and costs no more than a query; with any part a little too cheap it does not."""
     plan = plan_of(kind, accountant, neighbors)
@@ -90,6 +92,9 @@ def _changed(made: Any) -> list[tuple[str, Any]]:
     selection = getattr(made, "selection", None)
     if selection is not None:
         found.append(("selection", Exponential(selection.rate * Fraction(11, 10))))
+    if hasattr(made, "odds"):
+        found.append(("odds", tuple(odds * Fraction(11, 10) for odds in made.odds)))
+        return found
     test = getattr(made, "test", None)
     if test is not None:
         for name in ("near", "far"):

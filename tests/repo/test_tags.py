@@ -106,6 +106,7 @@ FIELDS = {
     "Selection": 1,
     "Sensitivity": 3,
     "SetOperation": 5,
+    "RandomizedTable": 6,
     "SmallDatabase": 10,
     "Staircase": 3,
     "Synthesis": 2,

@@ -25,7 +25,7 @@ RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
 
 def recorded() -> Iterator[Any]:
     """The queries that clients send, with their parameters' values."""
-    for number, part in enumerate(re.findall(r"-- (psql|SQLAlchemy|JDBC|pgcli)([^\n]*)\n(.*?);\n(?:-- values ([^\n]*)\n)?", RECORDED.read_text(encoding="utf-8"), re.DOTALL)):  # fmt: skip
+    for number, part in enumerate(re.findall(r"-- (psql|SQLAlchemy|JDBC|pgcli|dbt)([^\n]*)\n(.*?);\n(?:-- values ([^\n]*)\n)?", RECORDED.read_text(encoding="utf-8"), re.DOTALL)):  # fmt: skip
         client, command, text, values = part
         yield pytest.param(text, json.loads(values or "[]"), id=f"{number} {client}{command}")
 

@@ -312,6 +312,18 @@ def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch:
     asyncio.run(prepared())
 
 
+def test_tools_put_comments_before_statements(shared: Served) -> None:
+    """As dbt does before each; they are no part of a setting's name or value."""
+    with connected(shared) as connection:
+        connection.execute('/* {"app": "dbt"} */\n\n  SET dpsql.epsilon = 0.25 -- small\n')
+        assert connection.execute("-- which?\nSHOW /* now */ dpsql.epsilon").fetchall() == [("0.25",)]
+        connection.execute("/* a */ SET application_name = 'a /* b */  c'")
+        assert connection.execute("SHOW application_name").fetchall() == [("a /* b */  c",)]
+        connection.execute("/* a */ RESET /* b */ application_name")
+        assert connection.execute("SHOW application_name").fetchall() == [("",)]
+        connection.execute("/* a */ BEGIN; /* b */ COMMIT")
+
+
 def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
     """What was described for one value is not the answer for another, be it equal to it in Python: of another type or sign."""
     user = shared.service.users.find("ana")

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +20,7 @@ from dpsql.server.http import oidc
 from dpsql.server.http.oidc import Client, Provider, digest_of
 from dpsql.server.users import Role, UserStore
 
+from .browser import browsing
 from .conftest import Served, Told, prepared, serving
 from .issuer import _KEYS, AUDIENCE, CLIENT, SECRET, Change, Issuer, issuing, unchanged
 
@@ -295,3 +297,34 @@ def test_subjects_of_another_issuer_are_not_taken_for_this_one_s(tmp_path: Path)
         assert [user.subject for user in store.list()] == ["1", None]
         store.set_subject("ana", None)
         store.require_issuer("https://one.example.org")
+
+
+def test_a_browser_logs_in_and_keeps_nothing_in_its_address(
+    served: Served, issuer: Issuer, tmp_path: Path
+) -> None:
+    """One click leads to the issuer and back; the code is not in the address any more, and going back asks nobody."""
+    provider = served.door.api.access.provider
+    assert provider is not None
+    before, provider.client = (
+        provider.client,
+        replace(provider.client, redirect=f"http://127.0.0.1:{served.http}/"),
+    )
+    try:
+        with browsing(tmp_path) as page:
+            page.look(width=390, height=844, dark=True)
+            page.open(f"http://127.0.0.1:{served.http}/")
+            page.wait("document.querySelector('#elsewhere')?.hidden === false")
+            assert page.value("document.querySelector('#elsewhere').textContent") == "Log in with 127.0.0.1"
+            page.click("#elsewhere")
+            page.wait("document.querySelector('#who')?.textContent === 'ana, analyst'")
+            assert page.value("location.search") == ""
+            assert page.value("sessionStorage.length") == 1
+            page.open(f"http://127.0.0.1:{served.http}/?state=stolen&code=stolen")
+            page.wait(
+                "document.querySelector('#refused')?.textContent.startsWith('The login elsewhere was not taken')"
+            )
+            assert page.value("location.search") == ""
+        places = {urlsplit(url).netloc for url in page.requests if url.startswith("http")}
+        assert places == {f"127.0.0.1:{served.http}", urlsplit(issuer.url).netloc}
+    finally:
+        provider.client = before

@@ -96,6 +96,8 @@ def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
         "Everyone",
     ]
     assert "visits for bob" in page.value("document.querySelector('#view').innerText")
+    assert "Look again at:" in page.value("document.querySelector('#view').innerText")
+    assert page.value("document.documentElement.scrollWidth") == 390  # a digest is broken, and widens no page
     shared.door.api.access.sessions = WebSessions()
     page.value("location.hash = 'tables'")
     page.wait("document.querySelector('#refused').innerText === 'The session has ended.'")

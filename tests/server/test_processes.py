@@ -238,18 +238,18 @@ def test_a_ledger_in_memory_is_of_one_process(tmp_path: Path) -> None:
 
 def test_parts_of_the_machine() -> None:
     """Each process has its share of memory and processors; alone it has what it always had."""
-    from dpsql.backends.duckdb import connection
+    from dpsql.backends.duckdb import locked
 
-    assert connection._locked() is connection.LOCKED
-    connection.use_part(4)
+    assert locked.locked() is locked.LOCKED
+    locked.use_part(4)
     try:
         with dpsql.connect(clinic_frames(), policy=clinic.POLICY, ledger=":memory:") as part:
             backend: Any = part.engine.backend
             ((threads,),) = backend._query("SELECT current_setting('threads')")
         assert threads == max(1, (os.cpu_count() or 1) // 4)
-        assert connection._locked()["memory_limit"] == "20.00%"
+        assert locked.locked()["memory_limit"] == "20.00%"
     finally:
-        connection.use_part(1)
+        locked.use_part(1)
 
 
 def clinic_frames() -> dict[str, Any]:

@@ -18,6 +18,8 @@ from dpsql.synthesis.workload import MOST_MARGINALS, Counts, distance, marginal_
     "asked",
     [
         "",
+        7,
+        None,
         "marginals",
         "marginals(0)",
         "marginals(2); DROP",

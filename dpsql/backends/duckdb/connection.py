@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import duckdb
@@ -26,6 +26,7 @@ from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
 from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
+from dpsql.backends.duckdb.locked import Config, locked
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, require_unchanged
 from dpsql.backends.duckdb.shapes import shape
@@ -42,42 +43,6 @@ UNSOUND = "common_subplan"
 issues say and the differential search finds. No bound of a contribution may rest on it, so no statement runs with it.
 """
 MEMORY_PATH = ":memory:"
-Config: TypeAlias = dict[str, bool | str | int | float | list[str]]
-LOCKED: Config = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "allow_community_extensions": False,
-    "allow_persistent_secrets": False,
-    "python_enable_replacements": False,
-    "memory_limit": "80%",
-    "temp_directory": "",
-    "explain_output": "all",
-    "enable_external_access": False,
-    "allowed_configs": ["disabled_filesystems", "disabled_optimizers", "enable_progress_bar"],
-    "lock_configuration": True,
-}
-"""The second wall behind the whitelist: no file, extension, variable of the program or setting.
-
-Memory is bounded by a share of the machine's, and nothing is written to disk but into a folder of the owner's choice: a
-statement that needs more fails. The settings left open are those that `lock_down` closes.
-"""
-
-_PARTS = [1]
-
-
-def use_part(processes: int) -> None:
-    """Lets the engines of this process, from the next one on, use its part of the machine, as one of so many processes."""
-    _PARTS[0] = processes
-
-
-def _locked() -> Config:
-    """`LOCKED`, for this process's part of the machine."""
-    if _PARTS[0] == 1:
-        return LOCKED
-    threads = max(1, (os.cpu_count() or 1) // _PARTS[0])
-    return {**LOCKED, "memory_limit": f"{80 / _PARTS[0]:.2f}%", "threads": threads}
-
-
 _CLOSING = ("enable_external_access", "lock_configuration")
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
 _IS_CLOSED = "SELECT current_setting('lock_configuration') AND NOT current_setting('enable_external_access')"
@@ -548,7 +513,7 @@ def _connect(
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
     files = _files(database)
-    config, closed = _locked(), spill is None and not files
+    config, closed = locked(), spill is None and not files
     if not closed:
         # The engine takes settings in an order of its own, and none for files once these are closed: see `lock_down`.
         config = {name: value for name, value in config.items() if name not in _CLOSING}

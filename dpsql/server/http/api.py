@@ -6,9 +6,8 @@ Whatever a request brings reaches private data through `Connection.query` alone,
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -41,6 +40,7 @@ from dpsql.server.http.requests import (
     price_request,
     query_request,
 )
+from dpsql.server.http.responses import HEADERS, JSON, as_arrow, as_json, dumped, entry_of, full_entry
 from dpsql.server.http.statuses import status
 from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
@@ -60,15 +60,8 @@ if TYPE_CHECKING:
     from dpsql.server.http.oidc import Provider
 
 _T = TypeVar("_T")
-JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 MOST_HISTORY = 1_000
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-}
 _NO_DIGITS = "there is no entry of this number among your charges"
 
 Handler = Callable[["Api", Request, User], Awaitable[Response]]
@@ -178,7 +171,7 @@ class Api:
 
     def _failed(self, error: Error, sql: str | None = None) -> Response:
         number = status(error)
-        response = _json({"error": failures.written(error, sql)}, number)
+        response = as_json({"error": failures.written(error, sql)}, number)
         if number == 401:
             response.headers["WWW-Authenticate"] = 'Bearer realm="dpsql"'
         if number in (401, 408, 413, 415, 503):
@@ -195,7 +188,7 @@ class Api:
         }.get(found, ("request", "the request is not understood"))
         self.metrics.note("", found, 0)
         body = failures.written(ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all"))
-        return _json({"error": body}, found)
+        return as_json({"error": body}, found)
 
     async def _run(
         self, request: Request, running: Running, work: Callable[[], _T], seconds: float | None = None
@@ -235,7 +228,7 @@ class Api:
             return self._document(user, asked, loss, (asker, result, form))
 
         body = await self._run(request, running, lambda: running.asking(ask), asked.seconds)
-        return Response(body, headers=_HEADERS, media_type=form)
+        return Response(body, headers=HEADERS, media_type=form)
 
     async def _combine(self, request: Request, user: User) -> Response:
         asked, form = query_request(await self._body(request)), _form(request)
@@ -260,7 +253,7 @@ class Api:
             return self._document(user, asked, None, (connection, result, form))
 
         body = await self._run(request, running, lambda: running.with_connection(ask), asked.seconds)
-        return Response(body, headers=_HEADERS, media_type=form)
+        return Response(body, headers=HEADERS, media_type=form)
 
     def _audited(self, user: User, peer: str, what: str) -> AbstractContextManager[Outcome]:
         """Notes in the audit log who asks, and what comes of it."""
@@ -289,8 +282,8 @@ class Api:
                 ).splitlines(),
             }
             if form == ARROW:
-                return _arrow(result, {**beside, **wire.written_beside(result, asked.confidences)})
-            return _dumped({**beside, **wire.written(result, asked.confidences)})
+                return as_arrow(result, {**beside, **wire.written_beside(result, asked.confidences)})
+            return dumped({**beside, **wire.written(result, asked.confidences)})
         except Exception as error:
             error.__dict__["charged"] = bool(result.receipt.entries)
             raise
@@ -306,7 +299,7 @@ class Api:
                 explained = connection.explain(asked.sql, asked.parameters, **self._terms(asked))
             return wire.written_explanation(explained)
 
-        return _json(await self._run(request, running, lambda: running.with_connection(ask), asked.seconds))
+        return as_json(await self._run(request, running, lambda: running.with_connection(ask), asked.seconds))
 
     async def _price(self, request: Request, user: User) -> Response:
         asked = price_request(await self._body(request))
@@ -321,7 +314,7 @@ class Api:
                 found = connection.budget(asked.queries, epsilon=loss, dialect=asked.dialect)
             return {**records.written(found), "fits": found.fits}
 
-        return _json(await self._run(request, running, lambda: running.with_connection(ask)))
+        return as_json(await self._run(request, running, lambda: running.with_connection(ask)))
 
     # What is known without a query.
 
@@ -335,33 +328,33 @@ class Api:
             found = connection.engine.ledger.states() if everyone else connection.budget().values()
             return {"budgets": [{"name": state.name, **records.written(state)} for state in found]}
 
-        return _json(await self._run(request, running, lambda: running.with_connection(states)))
+        return as_json(await self._run(request, running, lambda: running.with_connection(states)))
 
     # Sessions of the web page.
 
     async def _begin(self, request: Request, user: User) -> Response:
-        return _json({"session": request.state.session, "seconds": LONGEST, **self._who(user)})
+        return as_json({"session": request.state.session, "seconds": LONGEST, **self._who(user)})
 
     async def _logins(self, _: Request, __: User) -> Response:
         """By what one may log in, beside passwords and tokens."""
         provider = self.access.provider
-        return _json({"issuer": None if provider is None else provider.name})
+        return as_json({"issuer": None if provider is None else provider.name})
 
     async def _begin_elsewhere(self, request: Request, _: User) -> Response:
         binder = login_request(await self._body(request))
-        return _json({"address": await self.access.address(binder, _peer(request))})
+        return as_json({"address": await self.access.address(binder, _peer(request))})
 
     async def _begin_by_code(self, request: Request, _: User) -> Response:
         state, code, secret = code_request(await self._body(request))
         user, session = await self.access.begin_by_code(state, code, secret, _peer(request))
-        return _json({"session": session, "seconds": LONGEST, **self._who(user)})
+        return as_json({"session": session, "seconds": LONGEST, **self._who(user)})
 
     async def _session(self, _: Request, user: User) -> Response:
-        return _json(self._who(user))
+        return as_json(self._who(user))
 
     async def _end(self, request: Request, user: User) -> Response:
         self.access.end(request.headers.getlist("authorization"))
-        return _json(self._who(user))
+        return as_json(self._who(user))
 
     def _who(self, user: User) -> dict[str, Any]:
         default = self.service.epsilon
@@ -384,9 +377,9 @@ class Api:
         def entries() -> Any:
             with closing(self._reader()) as history:
                 found = history.last(most)
-            return {"entries": [_full_entry(each) for each in reversed(found)]}
+            return {"entries": [full_entry(each) for each in reversed(found)]}
 
-        return _json(await self._run(request, Running(self.service, user), entries))
+        return as_json(await self._run(request, Running(self.service, user), entries))
 
     async def _users(self, request: Request, user: User) -> Response:
         _require_overseeing(user)
@@ -410,12 +403,12 @@ class Api:
                 ],
             }
 
-        return _json(await self._run(request, Running(self.service, user), listed))
+        return as_json(await self._run(request, Running(self.service, user), listed))
 
     async def _policy(self, _: Request, user: User) -> Response:
         _require_overseeing(user)
         policy = self.service.policy
-        return _json(
+        return as_json(
             {
                 "digest": policy.digest(),
                 "advice": list(advice(policy)),
@@ -435,9 +428,9 @@ class Api:
         def entries() -> Any:
             with closing(self._reader()) as history:
                 found = history.last(most, analyst=analyst, kind="charge")
-            return {"history": [_entry(each) for each in reversed(found)]}
+            return {"history": [entry_of(each) for each in reversed(found)]}
 
-        return _json(await self._run(request, Running(self.service, user), entries))
+        return as_json(await self._run(request, Running(self.service, user), entries))
 
     async def _receipt(self, request: Request, user: User) -> Response:
         text = str(request.path_params["entry"])
@@ -452,9 +445,9 @@ class Api:
         found = await self._run(request, Running(self.service, user), entries)
         if not found or (not user.role.oversees and any(each.analyst != analyst for each in found)):
             raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
-        return _json(
+        return as_json(
             {
-                "entries": [{**_entry(each), "digest": each.digest} for each in found],
+                "entries": [{**entry_of(each), "digest": each.digest} for each in found],
                 "details": dict(found[0].details),
             }
         )
@@ -470,7 +463,7 @@ class Api:
             Running(self.service, user),
             lambda: wire.written_intervals(self.answers.intervals(user.name, number, confidence)),
         )
-        return _json({"confidence": confidence, "ends": found})
+        return as_json({"confidence": confidence, "ends": found})
 
     async def _catalogue(self, request: Request, user: User) -> Response:
         running = Running(self.service, user)
@@ -478,11 +471,11 @@ class Api:
         def described(connection: Connection) -> Any:
             return records.written(Description.of(self.service.policy, connection.engine.catalog))
 
-        return _json(await self._run(request, running, lambda: running.with_connection(described)))
+        return as_json(await self._run(request, running, lambda: running.with_connection(described)))
 
     async def _words(self, _: Request, __: User) -> Response:
         """What an editor completes and highlights, beside the names of the catalogue."""
-        return _json({"keywords": list(KEYWORDS), "functions": list(functions())})
+        return as_json({"keywords": list(KEYWORDS), "functions": list(functions())})
 
     async def _metrics(self, _: Request, user: User) -> Response:
         _require_overseeing(user)
@@ -496,15 +489,15 @@ class Api:
                 float(self.access.failures),
             ),
         }
-        return Response(self.metrics.text(gauges), headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+        return Response(self.metrics.text(gauges), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
     # What anybody may know.
 
     async def _health(self, _: Request) -> Response:
-        return _json({"status": "stopping" if self.stopping else "ok"}, 503 if self.stopping else 200)
+        return as_json({"status": "stopping" if self.stopping else "ok"}, 503 if self.stopping else 200)
 
     async def _openapi(self, _: Request) -> Response:
-        return _json(openapi.DOCUMENT)
+        return as_json(openapi.DOCUMENT)
 
     async def _file(self, request: Request) -> Response:
         """A file of the web page, which is the same for everybody."""
@@ -582,48 +575,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "charge": entry.charge,
-        "at": entry.at.isoformat(),
-        "table": entry.table,
-        "account": entry.account_analyst or None,
-        "query": entry.query,
-        "loss": str(entry.spend.loss_fraction),
-        "delta": str(entry.spend.delta_fraction),
-        "box": entry.box,
-    }
-
-
-def _full_entry(entry: Entry) -> dict[str, Any]:
-    return {
-        **_entry(entry),
-        "kind": entry.kind,
-        "analyst": entry.analyst,
-        "spent": str(entry.spent.loss_fraction),
-        "reason": entry.details.get("reason"),
-    }
-
-
-def _dumped(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-def _json(data: Mapping[str, Any], number: int = 200) -> Response:
-    return Response(_dumped(data), number, headers=_HEADERS, media_type=JSON)
-
-
-def _arrow(result: Result, beside: Mapping[str, Any]) -> bytes:
-    """The rows as a stream of Arrow's IPC format, with all else as JSON in the schema's metadata, under `dpsql`."""
-    import io
-
-    import pyarrow
-
-    table = result.to_arrow_table().replace_schema_metadata({"dpsql": _dumped(beside)})
-    out = io.BytesIO()
-    with pyarrow.ipc.new_stream(out, table.schema) as stream:
-        stream.write_table(table)
-    return out.getvalue()

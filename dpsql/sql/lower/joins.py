@@ -29,6 +29,7 @@ from dpsql.plan.tables import Scan, Unit, UnitKind
 from dpsql.plan.types import Type, common
 from dpsql.policy import fold
 from dpsql.sql.lower.declared_links import alternatives, declaration, linked
+from dpsql.sql.lower.scalars import is_unnest
 from dpsql.sql.lower.scope import Scope
 
 
@@ -92,6 +93,16 @@ def conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
             stack += scope.source.take(node, "this")
         else:
             found.append(node)
+    return found
+
+
+def named_items(select: exp.Select) -> dict[str, exp.Expr]:
+    """The items of SELECT that WHERE may name by their aliases, folded: those of one row."""
+    found: dict[str, exp.Expr] = {}
+    for item in select.expressions:
+        several = item.find(exp.AggFunc, exp.Window, exp.Star) or any(map(is_unnest, item.walk()))
+        if type(item) is exp.Alias and not several:
+            found.setdefault(fold(item.alias), item.this)
     return found
 
 

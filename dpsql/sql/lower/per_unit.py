@@ -31,7 +31,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
 from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
-from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.joins import filtered, named_items
 from dpsql.sql.lower.own_unit import check_groups
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
@@ -187,11 +187,15 @@ class Plain(Grouping):
 
     def columns(self) -> list[tuple[str, Expr]]:
         """The columns that the SELECT items mean."""
-        pairs = [
-            pair
-            for item in self.select.expressions
-            for pair in output_columns(self.scope, item, self.over_groups)
-        ]
+        pairs, known = (
+            list[tuple[str, Expr]](),
+            named_items(self.select) if isinstance(self.select, exp.Select) else {},
+        )
+        for item in self.select.expressions:
+            pairs += output_columns(self.scope, item, self.over_groups)
+            if fold(item.alias) in known:
+                self.scope.aliases[fold(item.alias)] = known[fold(item.alias)]
+        self.scope.aliases = {}
         if not pairs:
             self.source.refuse(self.select, "star", "there is nothing that * could mean")
         if len(pairs) > MAX_OUTPUTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlglot import exp
 
@@ -24,6 +24,7 @@ from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_func
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.struct_fields import field_of, named_field, takes_field
 from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -204,6 +205,8 @@ class Scope:
     """The sources of SEMI JOIN and ANTI JOIN."""
     marks: dict[object, Expr] = field(default_factory=dict)
     """The counts behind EXISTS and IN as values, likewise."""
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
+    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE, and in the items behind them."""
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
@@ -218,15 +221,29 @@ class Scope:
         return Scalars(self.source, self.context.parameters, self.context.time, self.column, self._scalar)
 
     def _scalar(self, node: exp.Expr) -> Expr | None:
+        if self.aliases and type(node) is exp.Column:
+            return self._aliased(node)
         if which_end(node) is not None:
             return self._end(node)
         if type(node) is exp.Subquery:
             return self.scalar(node)
         if is_unnest(node):
             return self.values.get(node)
-        if _takes_field(node):
-            return self._field_of(node)
+        if takes_field(node):
+            return field_of(self, node)
         return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
+
+    def _aliased(self, node: exp.Column) -> Expr | None:
+        """What the name of a SELECT item stands for; None for a column, which comes before it."""
+        name = fold(node.name) if type(node.this) is exp.Identifier and not node.table else ""
+        if name not in self.aliases or self.holders_of(name, None):
+            return None
+        known = self.aliases
+        self.aliases = {other: item for other, item in known.items() if other != name}
+        try:
+            return self.scalars.lower(known[name])
+        finally:
+            self.aliases = known
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
@@ -376,8 +393,8 @@ class Scope:
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
         identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
-        field_ = self._field(
-            [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
+        field_ = named_field(
+            self, [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
         )
         if field_ is not None:
             return field_
@@ -445,55 +462,6 @@ class Scope:
         if schema is None or relation is None:
             return relation is not None
         return isinstance(relation, Scan) and fold(table_parts(relation.table)[0]) == schema
-
-    def _field(self, parts: Sequence[object]) -> Column | None:
-        """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
-        if len(parts) < 2 or not all(type(part) is exp.Identifier for part in parts):
-            return None
-        names = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
-        scope: Scope | None = self
-        while scope is not None:
-            owner, rest = names[0], ".".join(names[1:])
-            if scope.holders_of(rest, owner):
-                return scope.find(fold(owner), rest) if len(names) > 2 else None
-            holders = scope.holders_of(".".join(names), None)
-            if len(holders) == 1:
-                return scope.find(holders[0], ".".join(names))
-            scope = scope.outer
-        return None
-
-    def _field_of(self, node: exp.Expr) -> Column:
-        """The field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
-        names: list[exp.Expr] = []
-        at = node
-        while type(at) is exp.Paren or _takes_field(at):
-            if type(at) is exp.Paren:
-                (at,) = self.source.take(at, "this")
-                continue
-            if type(at) is exp.Dot:
-                (at, name), more = self.source.take(at, "this", "expression"), ()
-            elif type(at) is exp.Bracket:
-                at, (name, *more) = self.source.take(at, "this", "expressions")
-            else:
-                _, (at, name, *more) = self.source.take(at, "this", "expressions")
-            if type(name) is exp.Literal and name.args.get("is_string"):
-                name = exp.to_identifier(
-                    str(self.source.take(name, "this", is_string=(True,))[0]), quoted=True
-                )
-            if more or type(name) is not exp.Identifier:
-                self._no_field(node)
-            names.insert(0, name)
-        if type(at) is not exp.Column:
-            self._no_field(node)
-        return self._field([*(part for part in at.parts if part is not None), *names]) or self._no_field(node)
-
-    def _no_field(self, node: exp.Expr) -> NoReturn:
-        self.source.refuse(
-            node,
-            "column",
-            "there is no such field: elements of lists and fields that the policy does not declare are not read",
-            "declare the field of a STRUCT by its dotted name, as in address.city",
-        )
 
     def called(self, column: Column) -> str:
         """The name of a column for people; of an element of a list what UNNEST calls it."""
@@ -575,14 +543,6 @@ class Scope:
             f"there is no column {name}",
             f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
         )
-
-
-def _takes_field(node: exp.Expr) -> bool:
-    """Whether a node is a field of what is before it."""
-    if type(node) is exp.Dot:
-        return type(node.expression) is exp.Identifier
-    called = type(node) is exp.Anonymous and fold(str(node.this)) == "struct_extract"
-    return type(node) is exp.Bracket or (called and len(node.expressions) > 1)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

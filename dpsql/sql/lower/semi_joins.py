@@ -17,7 +17,15 @@ from dpsql.sql.lower.declared_links import alternatives, declaration, linked, te
 from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
 from dpsql.sql.lower.has_rows import check_order, without_order
-from dpsql.sql.lower.joins import Attached, assemble, condition, conditions, conjuncts, same_identity
+from dpsql.sql.lower.joins import (
+    Attached,
+    assemble,
+    condition,
+    conditions,
+    conjuncts,
+    named_items,
+    same_identity,
+)
 from dpsql.sql.lower.node_kinds import is_matching
 from dpsql.sql.lower.public_left_joins import as_inner
 from dpsql.sql.lower.scope import Matched, Scope
@@ -49,6 +57,7 @@ def split_where(
             scope.source.refuse(
                 item.node, "join", "ON may only name tables of its own FROM", "move the condition to WHERE"
             )
+    scope.aliases = named_items(select)
     scope.waiting = []
     matched: list[exp.Expr] = []
     plain: list[Expr] = []
@@ -67,6 +76,7 @@ def split_where(
         relation = _matched(scope, relation, partner)
     for node in matched:
         relation = matching(scope, relation, node)
+    scope.aliases = {}
     return relation, across
 
 

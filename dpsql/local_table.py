@@ -1,0 +1,90 @@
+"""A randomised table as an analyst has it, and estimates from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.errors import DataError
+from dpsql.plan.types import Value
+from dpsql.result import Receipt
+
+if TYPE_CHECKING:
+    from dpsql.local import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTable:
+    """Rows whose values are randomised one by one: the table may be given to anybody, and its rows are nobody's.
+
+    `cells` has each combination that occurs, with the number of its rows last; `odds` are those of the truth against each other value, by
+    column. Shares in it are not those of the private rows: `estimate` makes up for the noise.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    domains: tuple[tuple[Value, ...], ...]
+    cells: tuple[tuple[Value, ...], ...]
+    odds: tuple[Fraction, ...]
+    receipt: Receipt
+    _rows_off: Callable[[float], int] = field(repr=False, compare=False)
+
+    @property
+    def rows(self) -> list[tuple[Value, ...]]:
+        """All rows, those that are alike one after another."""
+        return [tuple(keys) for *keys, number in self.cells for _ in range(int(number))]  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return sum(int(row[-1]) for row in self.cells)  # type: ignore[arg-type, misc]
+
+    def estimate(self, *columns: str, confidence: float = 0.95) -> dict[tuple[Value, ...], Estimate]:
+        """The shares of the combinations of values of these columns among the private rows, free.
+
+        An interval holds the share with about that probability, for some hundred rows or more: a normal one for the answers, and
+        what rows that were put in or left out may change. DataError for a column that is not there, or for an empty table.
+        """
+        import itertools
+
+        import numpy as np
+        from scipy.special import ndtri
+
+        from dpsql.local import Estimate
+
+        if not 0 < confidence < 1:
+            raise DataError("a confidence must lie between 0 and 1", hint="confidence=0.95")
+        places = [self._place(name) for name in columns]
+        if not places or len(set(places)) < len(places):
+            raise DataError(
+                "an estimate is of columns, each once", hint=f"there are: {', '.join(self.columns)}"
+            )
+        total = len(self)
+        if not total:
+            raise DataError("the table has no rows")
+        shape = [len(self.domains[place]) for place in places]
+        known = [{value: at for at, value in enumerate(self.domains[place])} for place in places]
+        found = np.zeros(shape)
+        for row in self.cells:
+            found[tuple(index[row[place]] for index, place in zip(known, places, strict=True))] += row[-1]
+        mean, square = found / total, found / total
+        for axis, place in enumerate(places):
+            size, odds = shape[axis], float(self.odds[place])
+            p, q = odds / (odds + size - 1), 1 / (odds + size - 1)
+            # The share of a value is (answers - q)/(p - q); its square's mean follows from the squares of these weights.
+            inside, outside = (1 - q) / (p - q), -q / (p - q)
+            mean = inside * mean + outside * (mean.sum(axis=axis, keepdims=True) - mean)
+            square = inside**2 * square + outside**2 * (square.sum(axis=axis, keepdims=True) - square)
+        spread = float(ndtri((1 + confidence) / 2)) * np.sqrt(np.maximum(square - mean**2, 0) / total)
+        off = spread + self._rows_off(0.999) / total
+        values = itertools.product(*(self.domains[place] for place in places))
+        ends = zip(mean.ravel(), off.ravel(), strict=True)
+        return {
+            key: Estimate(float(share), max(0.0, float(share - width)), min(1.0, float(share + width)))
+            for key, (share, width) in zip(values, ends, strict=True)
+        }
+
+    def _place(self, name: str) -> int:
+        if name not in self.columns:
+            raise DataError(f"the table has no column {name}", hint=f"there are: {', '.join(self.columns)}")
+        return self.columns.index(name)

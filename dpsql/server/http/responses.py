@@ -1,0 +1,70 @@
+"""What the API answers with: JSON or Arrow, and an entry of the ledger as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from dpsql.ledger.protocol import Entry
+    from dpsql.result import Result
+
+JSON = "application/json"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def entry_of(entry: Entry) -> dict[str, Any]:
+    """A charge as its analyst sees it."""
+    return {
+        "id": entry.id,
+        "charge": entry.charge,
+        "at": entry.at.isoformat(),
+        "table": entry.table,
+        "account": entry.account_analyst or None,
+        "query": entry.query,
+        "loss": str(entry.spend.loss_fraction),
+        "delta": str(entry.spend.delta_fraction),
+        "box": entry.box,
+    }
+
+
+def full_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as owners and auditors see it."""
+    return {
+        **entry_of(entry),
+        "kind": entry.kind,
+        "analyst": entry.analyst,
+        "spent": str(entry.spent.loss_fraction),
+        "reason": entry.details.get("reason"),
+    }
+
+
+def dumped(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    """JSON in ASCII."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def as_json(data: Mapping[str, Any], number: int = 200) -> Response:
+    """A response in JSON."""
+    return Response(dumped(data), number, headers=HEADERS, media_type=JSON)
+
+
+def as_arrow(result: Result, beside: Mapping[str, Any]) -> bytes:
+    """The rows as a stream of Arrow's IPC format, with all else as JSON in the schema's metadata, under `dpsql`."""
+    import io
+
+    import pyarrow
+
+    table = result.to_arrow_table().replace_schema_metadata({"dpsql": dumped(beside)})
+    out = io.BytesIO()
+    with pyarrow.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return out.getvalue()

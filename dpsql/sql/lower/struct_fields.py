@@ -1,0 +1,94 @@
+"""Fields of STRUCTs, which the policy declares by their dotted names: `s.field`, `(s).field`, `s['field']`, `struct_extract(s, 'field')`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, Protocol, Self
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Column
+from dpsql.policy import fold
+from dpsql.sql.read.rejection import Source
+
+
+class Rows(Protocol):
+    """The columns that can be named, those of a query around it being `outer`."""
+
+    @property
+    def source(self) -> Source:
+        """The text of the query."""
+        ...
+
+    @property
+    def outer(self) -> Self | None:
+        """The rows of the query around it."""
+        ...
+
+    def holders_of(self, name: str, owner: str | None) -> list[str]:
+        """The tables that have a column of a name: all of them, or only the one of the name `owner`."""
+        ...
+
+    def find(self, alias: str, name: str) -> Column:
+        """The column `name` of the table in scope as `alias`."""
+        ...
+
+
+def named_field(rows: Rows, parts: Sequence[object]) -> Column | None:
+    """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
+    if len(parts) < 2 or not all(type(part) is exp.Identifier for part in parts):
+        return None
+    names = [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
+    scope: Rows | None = rows
+    while scope is not None:
+        owner, rest = names[0], ".".join(names[1:])
+        if scope.holders_of(rest, owner):
+            return scope.find(fold(owner), rest) if len(names) > 2 else None
+        holders = scope.holders_of(".".join(names), None)
+        if len(holders) == 1:
+            return scope.find(holders[0], ".".join(names))
+        scope = scope.outer
+    return None
+
+
+def field_of(rows: Rows, node: exp.Expr) -> Column:
+    """The field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
+    names: list[exp.Expr] = []
+    at = node
+    while type(at) is exp.Paren or takes_field(at):
+        if type(at) is exp.Paren:
+            (at,) = rows.source.take(at, "this")
+            continue
+        if type(at) is exp.Dot:
+            (at, name), more = rows.source.take(at, "this", "expression"), ()
+        elif type(at) is exp.Bracket:
+            at, (name, *more) = rows.source.take(at, "this", "expressions")
+        else:
+            _, (at, name, *more) = rows.source.take(at, "this", "expressions")
+        if type(name) is exp.Literal and name.args.get("is_string"):
+            name = exp.to_identifier(str(rows.source.take(name, "this", is_string=(True,))[0]), quoted=True)
+        if more or type(name) is not exp.Identifier:
+            _no_field(rows, node)
+        names.insert(0, name)
+    if type(at) is not exp.Column:
+        _no_field(rows, node)
+    return named_field(rows, [*(part for part in at.parts if part is not None), *names]) or _no_field(
+        rows, node
+    )
+
+
+def _no_field(rows: Rows, node: exp.Expr) -> NoReturn:
+    rows.source.refuse(
+        node,
+        "column",
+        "there is no such field: elements of lists and fields that the policy does not declare are not read",
+        "declare the field of a STRUCT by its dotted name, as in address.city",
+    )
+
+
+def takes_field(node: exp.Expr) -> bool:
+    """Whether a node is a field of what is before it."""
+    if type(node) is exp.Dot:
+        return type(node.expression) is exp.Identifier
+    called = type(node) is exp.Anonymous and fold(str(node.this)) == "struct_extract"
+    return type(node) is exp.Bracket or (called and len(node.expressions) > 1)

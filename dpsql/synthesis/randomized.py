@@ -1,0 +1,132 @@
+"""Randomised tables: each row is answered by randomised response, so that the table itself protects who is in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.events import Event, Pure
+from dpsql.accounting.numerics.rigorous import exp_minus_up, ln_up
+from dpsql.errors import LossError
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.sampler import below
+from dpsql.mechanisms.selection import uniform
+from dpsql.synthesis.mechanism import MOST_ROWS, Loss, Synthesized
+from dpsql.synthesis.workload import Counts
+
+_COUNT = Fraction(1, 10)
+"""The part of the loss for the number of rows."""
+_PARTS = 1 << 16
+"""Odds are whole numbers of such parts, so that answers are drawn exactly."""
+_MOST_ODDS = 1 << 40
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class RandomizedTable:
+    """Each value of each row is the truth with odds `odds` of its column against each other value; rows come in no order.
+
+    The number of rows has noise by `count`: where it is more than there are, rows with values at random are put in, where it is less,
+    rows at random are left out.
+
+    Claim: one row more or less changes the probability of any table by a factor of at most e^(1/count.scale) times the product
+    of all odds; a unit that moves the histogram by l1 makes l1 such changes.
+    Why: let the number of rows that is shown be the same, at the price of the first factor. If rows were put in, one of these is in
+    the place of the new row: with k values and odds o, an answer of it has k·o/(o+k-1) <= o times, or k/(o+k-1) >= 1/o times, the
+    probability that a value at random has. If rows were left out, the tables with the new row have another real one in its place without
+    it, whose answers differ by at most the odds; the others are the same. Without the noisy number, the number would tell of a row.
+    Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomised response); Balle, Bell, Gascón, Nissim 2019,
+    "The privacy blanket of the shuffle model" (answers at random in place of a row).
+    """
+
+    tag: ClassVar[str] = "RandomizedTable"
+    method: ClassVar[str] = "local"
+
+    shape: tuple[int, ...]
+    l1: int
+    replace: bool
+    odds: tuple[Fraction, ...]
+    count: Geometric
+    event: Event
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], l1: int, loss: Loss, *, replace: bool) -> RandomizedTable:
+        """The table that spends the loss, equally for each column. LossError (`epsilon_small`) where it says nothing."""
+        each = loss.epsilon * (1 - _COUNT) / (l1 * len(shape))
+        most = math.floor(_PARTS / exp_minus_up(each)) if each < 40 else _PARTS * _MOST_ODDS
+        odds = Fraction(min(most, _PARTS * _MOST_ODDS), _PARTS)
+        if odds <= 1:
+            raise LossError(
+                "the privacy loss is too small for a randomised table: each answer would be at random",
+                code="epsilon_small",
+                hint="a larger epsilon, fewer columns, or fewer rows of a unit",
+            )
+        return cls(
+            shape,
+            l1,
+            replace,
+            (odds,) * len(shape),
+            Geometric.calibrate(Fraction(l1), loss.epsilon * _COUNT),
+            Pure(loss.epsilon),
+        )
+
+    @property
+    def loss(self) -> Fraction:
+        """The ε of one unit, rounded up."""
+        rows = sum((ln_up(odds) for odds in self.odds), Fraction(0)) + 1 / self.count.scale
+        return self.l1 * rows
+
+    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
+        """The randomised rows as a histogram, which has all that rows in no order say."""
+        (noise,) = self.count.draw(1, entropy)
+        exact = int(histogram.sum())
+        rows = min(MOST_ROWS, max(0, exact + noise))
+        left = self._without(histogram.ravel().copy(), exact - rows, entropy)
+        ends, found = np.cumsum(left), np.zeros(histogram.size, np.int64)
+        for start in range(0, rows, _CHUNK):
+            places = np.arange(start, min(start + _CHUNK, rows))
+            anywhere = below(np.full(len(places), histogram.size), entropy).astype(np.int64)
+            real = np.searchsorted(ends, places, side="right")
+            cells = np.where(places < ends[-1], np.minimum(real, histogram.size - 1), anywhere)
+            found += np.bincount(self._answers(cells, entropy), minlength=histogram.size)
+        return Synthesized(found.reshape(self.shape), 0)
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is randomised, in words."""
+        counted: dict[str, object] = {
+            "statistic": "rows",
+            "noise": self.count.describe(),
+            "l1_sensitivity": str(self.l1),
+            "cells": 1,
+        }
+        columns: list[dict[str, object]] = [
+            {"statistic": f"column {place + 1}", "noise": f"randomised response, odds {float(odds):.6g}"}
+            for place, odds in enumerate(self.odds)
+        ]
+        return [counted, *columns]
+
+    def _without(self, counts: Counts, number: int, entropy: Entropy) -> Counts:
+        """The counts without so many rows at random; number may be below zero."""
+        for _ in range(number):
+            place = uniform(int(counts.sum()), entropy)
+            counts[np.searchsorted(np.cumsum(counts), place, side="right")] -= 1
+        return counts
+
+    def _answers(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
+        """The cells of the answers of rows in these cells."""
+        answers = []
+        for values, size, odds in zip(
+            np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True
+        ):
+            truth = odds.numerator
+            drawn = below(np.full(len(cells), truth + odds.denominator * (size - 1)), entropy)
+            other = (drawn - truth) // odds.denominator
+            answers.append(np.where(drawn < truth, values, other + (other >= values)).astype(np.int64))
+        found: NDArray[np.int64] = np.ravel_multi_index(answers, self.shape)
+        return found

@@ -1,0 +1,98 @@
+"""Randomised tables, as a user meets them: estimates that hold the truth, one charge, one table."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.accounting.events import Pure
+from dpsql.connection import Connection
+
+
+def opened(rows: int = 12_000, accountant: str = "zcdp", neighbors: str = "add_remove") -> Connection:
+    """People of whom a quarter smoke, all of these with plan A."""
+    database = duckdb.connect(config={"threads": 1})
+    database.execute(
+        f"CREATE TABLE people AS SELECT range AS id, range % 4 = 0 AS smoker, "
+        f"CASE WHEN range % 4 = 0 THEN 'A' ELSE ['A', 'B', 'C'][1 + range % 3] END AS plan FROM range({rows})"
+    )
+    columns = {
+        "smoker": {"type": "boolean", "nullable": False},
+        "plan": {"type": "varchar", "values": ["A", "B", "C"], "nullable": False},
+    }
+    policy: dict[str, Any] = {
+        "version": 1,
+        "privacy_unit": "person",
+        "neighbors": neighbors,
+        "budget": {"epsilon": 400, "delta": 0 if accountant == "pure" else 1e-6, "accountant": accountant},
+        "tables": {"people": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
+    }
+    return dpsql.connect(database, policy=policy, ledger=":memory:")
+
+
+def test_estimates_hold_the_truth() -> None:
+    """Of one column and of both together, in nearly all of twenty tables; and shares in the table itself do not."""
+    with opened() as con:
+        held = total = 0
+        for _ in range(10):
+            table = con.randomize("SELECT smoker, plan FROM people", epsilon=2, replay=False)
+            for asked, truth in (
+                (("smoker",), {(True,): 1 / 4, (False,): 3 / 4}),
+                (("plan", "smoker"), {("A", True): 1 / 4, ("B", True): 0, ("A", False): 1 / 4}),
+            ):
+                found = table.estimate(*asked)
+                held += sum(found[key].low <= share <= found[key].high for key, share in truth.items())
+                total += len(truth)
+        assert held >= 0.85 * total
+        smokers = sum(bool(smoker) for smoker, _ in table.rows) / len(table)
+        assert smokers > 0.3
+        assert sum(share.value for share in table.estimate("plan").values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+@pytest.mark.parametrize("accountant", ["pure", "zcdp", "gdp"])
+def test_it_is_charged_once_and_verified(accountant: str, neighbors: str) -> None:
+    """As a query at that ε; a second one is the same table, and a fresh one is charged again."""
+    with opened(300, accountant, neighbors) as con:
+        first = con.randomize("SELECT smoker, plan FROM people", epsilon=1)
+        spent = con.engine.ledger.state("people").spent.loss
+        assert spent == con.engine.account("people").accountant.cost(Pure(Fraction(1))).loss
+        again = con.randomize("SELECT smoker, plan FROM people", epsilon=1)
+        assert again.cells == first.cells
+        assert again.receipt.replayed == (first.receipt.entries[0]["id"],)
+        fresh = con.randomize("SELECT smoker, plan FROM people", epsilon=1, replay=False)
+        assert fresh.receipt.entries
+        assert first.receipt.query.startswith("CREATE LOCAL TABLE AS SELECT smoker, plan")
+        assert {smoker for smoker, _ in first.rows} <= {True, False}
+
+
+def test_reading_it_twice_tells_no_more() -> None:
+    """Fresh answers about one truth average to it; the stored table is read as often as one likes."""
+    with opened(400) as con:
+        tables = {con.randomize("SELECT smoker FROM people", epsilon=0.5).cells for _ in range(20)}
+        assert len(tables) == 1
+        assert con.engine.ledger.state("people").queries == 1
+
+
+def test_what_is_asked_of_it_is_checked() -> None:
+    with opened(60) as con:
+        table = con.randomize("SELECT smoker, plan FROM people", epsilon=3)
+        for wrong in ((), ("age",), ("plan", "plan")):
+            with pytest.raises(dpsql.DataError):
+                table.estimate(*wrong)
+        with pytest.raises(dpsql.DataError):
+            table.estimate("plan", confidence=1)
+        before = len(con.engine.ledger.entries())
+        for refused, error in (
+            ("SELECT id FROM people", dpsql.QueryRejected),
+            ("SELECT COUNT(*) FROM people", dpsql.QueryRejected),
+        ):
+            with pytest.raises(error):
+                con.randomize(refused, epsilon=1)
+        with pytest.raises(dpsql.LossError):
+            con.randomize("SELECT smoker, plan FROM people", epsilon="0.00001")
+        assert len(con.engine.ledger.entries()) == before
