@@ -234,7 +234,12 @@ class SparkBackend:
 
     def _checkpoint(self, query: str) -> Any:
         """The rows of a query, computed now and kept by the executors."""
-        return self._session.sql(query).localCheckpoint(eager=True)
+        frame = self._session.sql(query).localCheckpoint(eager=True)
+        if is_remote(self._session):
+            # Connect takes the process's active session, which is the owner's, for that of the frame, and would release it there.
+            frame._plan._spark_session = self._session  # noqa: SLF001
+            frame = type(frame)(frame._plan, self._session)  # noqa: SLF001
+        return frame
 
     def _name(self, name: str, made: Callable[[], Any]) -> None:
         """Gives a frame a name of the session."""

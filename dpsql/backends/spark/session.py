@@ -31,6 +31,7 @@ def opened(database: Any) -> tuple[Any, bool]:
     or Java is missing (`driver_missing`), nothing answers (`no_database`), or the version was not reviewed.
     """
     if not isinstance(database, str):
+        require_version(str(database.version))
         return _beside(database), False
     session_class = _driver()
     if database.startswith("sc://"):
