@@ -11,13 +11,13 @@ from typing import Any
 
 import duckdb
 import pytest
-from sql.study import prepare
 
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
 from dpsql.connection import Connection
 from dpsql.planning.quantiles import Window
 from dpsql.request.query import Query
+from tests.sql.study import prepare
 
 RULES: dict[str, Any] = {
     "version": 1,

@@ -17,7 +17,6 @@ from pathlib import Path
 import duckdb
 import pytest
 import yaml
-from sql.study import prepare, study
 
 import dpsql
 from dpsql.aggregates import AGGREGATES
@@ -25,6 +24,7 @@ from dpsql.connection import Connection
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Expr, walk
 from dpsql.plan.nodes import Filter, Release
+from tests.sql.study import prepare, study
 
 REVIEWED = Path(__file__).parents[1] / "fixtures" / "duckdb_functions.yaml"
 SCALARS = [

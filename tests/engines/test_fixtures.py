@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from engines.loading import database, grant, load
 from postgres import Server
-from sql.fixture_files import Fixture, accepted
-from sql.study import NO_NOISE, NOON, POLICY, clinic
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.request.query import Query
+from tests.sql.fixture_files import Fixture, accepted
+from tests.sql.study import NO_NOISE, NOON, POLICY, clinic
 
 LACKING = ("place.city", "place.at.floor", "tags")
 """Columns of the clinic that PostgreSQL does not have: fields of a STRUCT, and a list."""

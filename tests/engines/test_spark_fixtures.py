@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from engines import sparks
 from engines.test_fixtures import UNREAD, Pair, listed, prepared
-from sql.fixture_files import Fixture, accepted
-from sql.study import NO_NOISE, POLICY, clinic
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.request.query import Query
+from tests.sql.fixture_files import Fixture, accepted
+from tests.sql.study import NO_NOISE, POLICY, clinic
 
 pytestmark = sparks.WARNINGS
 

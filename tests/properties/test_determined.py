@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
-from sql.study import prepare
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.plan.nodes import Join, JoinKind
 from dpsql.plan.provenance import provenance
+from tests.sql.study import prepare
 
 RULES: dict[str, Any] = {
     "version": 1,

@@ -19,14 +19,14 @@ import duckdb
 import pytest
 from properties.naive import OBSERVABLE, RELEASED
 from properties.replay import Player, Replay, assert_neighbours, assert_same, differing, played
-from sql.fixture_files import Fixture, accepted, refused
-from sql.study import POLICY, clinic
 from worlds import close_all, connected, engine_of
 
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.sql.read.parse import stated
 from dpsql.uncertainty import laws
+from tests.sql.fixture_files import Fixture, accepted, refused
+from tests.sql.study import POLICY, clinic
 
 NEW = {
     "an ordinary row": "('A', 0, 20, 7.25, '2026-01-02', '2026-01-02', 'Fever', 50, TRUE, 1)",

@@ -20,13 +20,13 @@ import duckdb
 import pyarrow
 import pytest
 from properties.rewrites import REWRITES, SPELLINGS
-from sql.fixture_files import Fixture, accepted
-from sql.study import prepare, study
 from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.fingerprint import canonical, digest
+from tests.sql.fixture_files import Fixture, accepted
+from tests.sql.study import prepare, study
 
 ROWS = 130_000
 """More than one row group of DuckDB's, which is what its threads share out."""

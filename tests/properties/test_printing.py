@@ -11,8 +11,6 @@ from hypothesis import assume, given
 from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
-from sql.sentences import in_grammar
-from sql.study import NOON
 
 from dpsql.engine.finish import finish
 from dpsql.plan.expr import Call, Function, Literal, columns
@@ -22,6 +20,8 @@ from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
 from dpsql.sql.lower.joins import all_of, conjuncts
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import parse
+from tests.sql.sentences import in_grammar
+from tests.sql.study import NOON
 
 BENCH = Bench()
 

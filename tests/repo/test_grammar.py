@@ -11,15 +11,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from speeds import examples
-from sql.codes import FORM, MEANING, SIZE
-from sql.fixture_files import Fixture, accepted, refused
-from sql.mutants import mutant
-from sql.sentences import grammar, in_grammar, sentence, sentences
-from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.sql.read.parse import parse
+from tests.sql.codes import FORM, MEANING, SIZE
+from tests.sql.fixture_files import Fixture, accepted, refused
+from tests.sql.mutants import mutant
+from tests.sql.sentences import grammar, in_grammar, sentence, sentences
+from tests.sql.study import prepare, study
 
 FORGIVEN = {
     "an unreserved keyword as an alias": r"\b(NULLS|MAP|INTERVAL|CUBE|ROLLUP|IF)\b|\bAS VALUES\b",

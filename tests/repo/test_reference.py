@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sql.codes import raised
 
 import dpsql
+from tests.sql.codes import raised
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("functions", "policy", "cli", "errors", "sql", "types", "mechanisms", "engines")

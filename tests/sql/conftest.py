@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
-from sql.study import clinic, study
 
 from dpsql.connection import Connection
+from tests.sql.study import clinic, study
 
 
 @pytest.fixture(scope="module")

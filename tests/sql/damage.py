@@ -8,7 +8,8 @@ from functools import cache
 from random import Random
 
 from hypothesis import strategies as st
-from sql.fixture_files import fixtures
+
+from tests.sql.fixture_files import fixtures
 
 _PIECE = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+(?:\.\d+)?|<>|<=|>=|!=|::|\s+|.", re.DOTALL)
 ODD = [

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from random import Random
 
-from sql.fixture_files import accepted, fixtures
+from tests.sql.fixture_files import accepted, fixtures
 
 _WORD = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+(?:\.\d+)?|<>|<=|>=|!=|==|::|~~\*?|\S")
 

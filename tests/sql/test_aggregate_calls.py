@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from sql.sentences import in_grammar
-from sql.study import clinic, prepare
-from sql.summary import summary
 from sqlglot import exp
 
 import dpsql
@@ -15,6 +12,9 @@ from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, Place
 from dpsql.sql.lower.aggregates.base import AggregateCall
 from dpsql.sql.read.dialect import ADDED_NODES, Parser
 from dpsql.sql.read.parse import parse
+from tests.sql.sentences import in_grammar
+from tests.sql.study import clinic, prepare
+from tests.sql.summary import summary
 
 entries = pytest.mark.parametrize("entry", AGGREGATE_CALLS, ids=lambda entry: entry.names[0])
 _PLACES = {

@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from sql.test_phrases import check, check_refused
 
 import dpsql
+from tests.sql.test_phrases import check, check_refused
 
 SCHEMA = """
     CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');

@@ -6,15 +6,15 @@ import datetime as dt
 from fractions import Fraction
 
 import pytest
-from sql.damage import damage
-from sql.fixture_files import Fixture, dialects, fixtures
-from sql.study import NO_NOISE, NOON, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.request.query import Query
 from dpsql.sql.read.dialect_nodes import TITLES
+from tests.sql.damage import damage
+from tests.sql.fixture_files import Fixture, dialects, fixtures
+from tests.sql.study import NO_NOISE, NOON, prepare, study
 
 
 def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 from filling import insert
-from sql.study import clinic, prepare
 
 import dpsql
 from dpsql.connection import Connection
+from tests.sql.study import clinic, prepare
 
 COUNTED = (
     "SELECT COUNT(*), COUNT(age) FROM (SELECT DISTINCT plan, age FROM visits)",

@@ -9,10 +9,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from sql.codes import FORM, MEANING, SIZE, raised
-from sql.fixture_files import Fixture, accepted, fixtures, refused
-from sql.study import prepare
-from sql.summary import summary
 
 import dpsql
 from dpsql.aggregates import AGGREGATES
@@ -24,6 +20,10 @@ from dpsql.plan.expr import Call, Expr, Windowed, walk
 from dpsql.plan.nodes import Filter, Join, Relation
 from dpsql.sql.lower.scalars import _SPECIAL, SHAPES
 from dpsql.sql.read.parse import parse
+from tests.sql.codes import FORM, MEANING, SIZE, raised
+from tests.sql.fixture_files import Fixture, accepted, fixtures, refused
+from tests.sql.study import prepare
+from tests.sql.summary import summary
 
 
 @pytest.mark.whole

@@ -23,16 +23,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from speeds import examples
-from sql.damage import damage, damaged
-from sql.mutants import mutant
-from sql.sentences import sentences
-from sql.shapes import DEEP, LONG, SHAPES, WIDE
-from sql.study import study
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, InternalError
 from dpsql.sql.read.parse import MAX_CHARACTERS, _remembered
+from tests.sql.damage import damage, damaged
+from tests.sql.mutants import mutant
+from tests.sql.sentences import sentences
+from tests.sql.shapes import DEEP, LONG, SHAPES, WIDE
+from tests.sql.study import study
 
 FAST = settings(phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
 """The same examples in each run; `pytest --speed deep` tries others each time."""
@@ -196,8 +196,8 @@ SHARES = 12
 """So many processes take turns with the shapes."""
 PROGRAM = """
 import json, sys
-from sql.study import study
-from sql.test_fuzzing import LARGEST, Asker, parameters_of
+from tests.sql.study import study
+from tests.sql.test_fuzzing import LARGEST, Asker, parameters_of
 with study() as connection:
     asker = Asker(connection)
     for name in sys.argv[1:]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from sql.study import prepare, study
 
 import dpsql
+from tests.sql.study import prepare, study
 
 _ARGUMENTS = ("age", "GREATEST(cost, 1)", "LEAST(GREATEST(weight, 0.5), 60)", "cost * cost + 1")
 

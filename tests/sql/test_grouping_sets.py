@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sql.study import prepare, study
 
 from dpsql.connection import Connection
+from tests.sql.study import prepare, study
 
 AS_UNION = {
     "SELECT plan, COUNT(*) AS n FROM visits GROUP BY ROLLUP(plan)": (

@@ -8,15 +8,15 @@ from typing import Any
 
 import duckdb
 import pytest
-from sql.fixture_files import refused
-from sql.hints import hints
-from sql.rewrites import REWRITES, Rewrite
-from sql.study import NO_NOISE, NOON, prepare
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.request.query import Query
+from tests.sql.fixture_files import refused
+from tests.sql.hints import hints
+from tests.sql.rewrites import REWRITES, Rewrite
+from tests.sql.study import NO_NOISE, NOON, prepare
 
 WORDS = {
     "SELECT cost FROM visits": ("row by row", "AVG(cost)"),

@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
-from sql.study import prepare
 
 from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
@@ -15,6 +14,7 @@ from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, scans
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
+from tests.sql.study import prepare
 
 
 def lowered(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> OuterQuery:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sql.study import clinic, prepare
 
 import dpsql
 from dpsql.connection import Connection
+from tests.sql.study import clinic, prepare
 
 _OWN = "w.patient_id = v.patient_id"
 ANSWERED = (

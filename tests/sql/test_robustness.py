@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
-from sql.fixture_files import fixtures
-from sql.mutants import mutant
-from sql.study import NOON, prepare
 
 import dpsql
 from dpsql.connection import Connection
@@ -20,6 +17,9 @@ from dpsql.plan.dependencies import releases
 from dpsql.sql.lower.scope import MAX_JOINED
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
+from tests.sql.fixture_files import fixtures
+from tests.sql.mutants import mutant
+from tests.sql.study import NOON, prepare
 
 
 @pytest.fixture(scope="module")

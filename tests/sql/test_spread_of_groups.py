@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from sql.study import clinic
 
 from dpsql.connection import Connection
+from tests.sql.study import clinic
 
 CALLS = (
     "VAR_POP(age)",

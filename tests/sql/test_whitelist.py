@@ -8,8 +8,6 @@ import logging
 import duckdb
 import pytest
 from speeds import thinned
-from sql.fixture_files import Fixture, accepted
-from sql.study import NOON, clinic, prepare
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
@@ -19,6 +17,8 @@ from dpsql.engine.pipeline import Engine
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import Statement, parse
+from tests.sql.fixture_files import Fixture, accepted
+from tests.sql.study import NOON, clinic, prepare
 
 _ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
 
