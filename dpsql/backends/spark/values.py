@@ -31,7 +31,7 @@ def constant(value: Value | Pairs) -> str:
     Of a text all but plain letters and digits are escaped, so that no setting of the parser can change it.
 
     >>> print(constant(3), constant(0.5), constant("it's"))
-    CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE) 'it\\u0027s'
+    CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE) 'it\u0027s'
     """
     match value:
         case None:
