@@ -38,9 +38,9 @@ FAULTS = (
     ),
     Fault(
         "small-groups-left-out-of-the-choice",
-        "dpsql.release:_Whole.choose",
-        "[group.clamp_histograms for group in self.found]",
-        "[group.clamp_histograms for group in self.found if group.moments[UNITS] > 4]",
+        "dpsql.sql.emit.stages:stages",
+        "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u\"",
+        "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} WHERE k0 IN (SELECT k0 FROM {PAIRS} GROUP BY k0 HAVING COUNT(*) > 4) GROUP BY u\"",
         "a unit that makes a group large enough moves all that its other units have",
         "tests/planning/test_clamping.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),

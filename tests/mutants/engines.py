@@ -194,8 +194,8 @@ FAULTS = (
     Fault(
         "spark-settings-of-the-owner",
         "dpsql.backends.spark.session:pin",
-        "session.conf.set(name, value)",
-        "session.conf.get(name, value)",
+        "session.conf.unset(name)",
+        "session.conf.get(name)",
         "what an owner sets decides over errors and moments",
         f"{_SPARK}::test_nobodys_settings_decide",
     ),
@@ -214,13 +214,5 @@ FAULTS = (
         '"SEMI"',
         "the units that exceed a bound count with all groups beside those that count, and all others do not",
         "tests/engines/test_spark_bounds.py::test_a_bound_is_reached",
-    ),
-    Fault(
-        "spark-products-fail",
-        "dpsql.backends.spark.functions",
-        '"TRY_MULTIPLY({0}, {1})"',
-        '"({0} * {1})"',
-        "a whole number beyond 64 bits ends a query in Spark",
-        f"{_SPARK}::test_no_row_ends_a_query",
     ),
 )

@@ -159,9 +159,9 @@ FAULTS = (
     ),
     Fault(
         "sums-within-floats",
-        "dpsql.aggregates.base:number",
-        "return nearest(estimate)",
-        "return float(estimate)",
+        "dpsql.aggregates.base:numbers",
+        "quotient(each, denominator)",
+        "each / denominator",
         "a sum beyond the largest float is charged and not answered",
         f"{_CHARGED}::test_sums_beyond_every_float_are_answered[1-SELECT SUM(cost + 1e308) AS s FROM visits]",
     ),
