@@ -28,7 +28,7 @@ T = TypeVar("T")
 SPEEDS = ("fast", "full", "deep")
 LONG = ("benchmarks", "differential", "statistical", "tpch")
 """Folders of tests that compare with other engines, simulate or time, which `fast` leaves out."""
-EACH = 0.3
+EACH = 0.25
 """For how many seconds of the processor the cases of one test run in `full`, unless one alone takes longer."""
 QUICK = 0.2
 """Tests whose case takes as many seconds or more are left out of `fast`."""

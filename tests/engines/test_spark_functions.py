@@ -190,6 +190,7 @@ def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
     """On every row Spark computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""
