@@ -16,6 +16,8 @@ from dpsql.synthesis.workload import Marginal, marginal_of, spread
 
 _LEAST = 1e-12
 """The least part of a column's rows that a value has at the start, so that no cell is excluded for good."""
+_EXACT = 1e-9
+"""The least noise, as a part of all rows, by which errors are weighted: at a large loss it is 0 in floats."""
 _MOST_STEP = 600.0
 """How far below the largest the exponent of an update may lie, which keeps weights in the range of floats."""
 
@@ -31,7 +33,7 @@ class Measured:
     @property
     def precision(self) -> Floats:
         """The weight of each cell's squared error: less where there are more rows, and bounded by the noise."""
-        found: Floats = 1 / (np.maximum(self.parts, 0) + self.noise)
+        found: Floats = 1 / (np.maximum(self.parts, 0) + max(self.noise, _EXACT))
         return found
 
 
@@ -46,7 +48,7 @@ class Counted:
     @property
     def precision(self) -> float:
         """The weight of the squared error."""
-        return 1 / (max(self.part, 0) + self.noise)
+        return 1 / (max(self.part, 0) + max(self.noise, _EXACT))
 
 
 def independent(columns: Sequence[Floats]) -> Floats:
