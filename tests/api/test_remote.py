@@ -147,6 +147,27 @@ def test_it_is_the_same_as_in_this_process(con: RemoteConnection, folder: Path, 
         assert here.combine(sql, [clinic.dt.date(2024, 2, 1)]).rows == answered.rows
 
 
+def test_regressions_are_the_same_as_in_this_process(
+    con: RemoteConnection, folder: Path, tmp_path: Path
+) -> None:
+    """Coefficients, their intervals and covariances: asked again here they are replayed."""
+    fit = con.regress("cost", ["days"], source="visits", by="plan", epsilon=1.5)
+    (found,) = con.covariance(["cost", "days"], source="visits", epsilon=1.5)
+    with dpsql.connect(
+        folder / "clinic.duckdb",
+        policy={**clinic.POLICY, "database": "clinic"},
+        ledger=tmp_path / "clinic.ledger",
+        analyst="ana",
+    ) as here:
+        again = here.regress("cost", ["days"], source="visits", by="plan", epsilon=1.5)
+        assert again.receipt.replayed
+        assert (again.columns, again.rows) == (fit.columns, fit.rows)
+        assert again.intervals() == fit.intervals()
+        (ours,) = here.covariance(["cost", "days"], source="visits", epsilon=1.5)
+        assert (ours.names, ours.matrix.tolist()) == (found.names, found.matrix.tolist())
+        assert ours.intervals == found.intervals
+
+
 def test_a_value_of_every_type_arrives_as_it_is(con: RemoteConnection) -> None:
     text = (
         "SELECT beds, beds / 4.0 AS d, name, beds > 10 AS b, DATE '1969-07-20' AS day, NULL AS nothing,"
