@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
@@ -78,3 +80,58 @@ def few_wildcards(call: Call) -> bool:
 def texts(call: Call) -> bool:
     """Whether all arguments are texts."""
     return all(argument.type is Type.VARCHAR for argument in call.arguments)
+
+
+COMPARES = "values of one type always compare"
+DEFINED = "defined for every value of the type"
+CHOICE = "no value is computed"
+_LOGIC = "logic has three values"
+
+ALIKE: Mapping[str, Spelling] = MappingProxyType(
+    {
+        **{
+            name: Spelling(f"({{0}} {symbol} {{1}})", COMPARES)
+            for name, symbol in {
+                "eq": "=",
+                "ne": "<>",
+                "lt": "<",
+                "le": "<=",
+                "gt": ">",
+                "ge": ">=",
+                "is_distinct": "IS DISTINCT FROM",
+                "is_not_distinct": "IS NOT DISTINCT FROM",
+            }.items()
+        },
+        "and": Spelling("({and})", _LOGIC),
+        "or": Spelling("({or})", _LOGIC),
+        "not": Spelling("(NOT {0})", _LOGIC),
+        "is_null": Spelling("({0} IS NULL)", DEFINED),
+        "is_true": Spelling("({0} IS TRUE)", DEFINED),
+        "is_false": Spelling("({0} IS FALSE)", DEFINED),
+        "in": Spelling("({0} IN ({rest}))", COMPARES),
+        "bit_and": Spelling("({0} & {1})", DEFINED),
+        "bit_or": Spelling("({0} | {1})", DEFINED),
+        "bit_not": Spelling("(~ {0})", DEFINED),
+        "least": Spelling("LEAST({args})", COMPARES),
+        "greatest": Spelling("GREATEST({args})", COMPARES),
+        "pi": Spelling("PI()", DEFINED),
+        "case": Spelling("CASE {case} END", CHOICE),
+        "coalesce": Spelling("COALESCE({args})", CHOICE),
+        "nullif": Spelling("NULLIF({0}, {1})", COMPARES),
+    }
+)
+"""What standard SQL has, and each of these engines writes and means alike."""
+
+
+def written(spellings: Mapping[str, Spelling | ByType], expr: Call, where: str) -> str:
+    """The template of a call; QueryRejected (`engine_function`) where there is none: it cannot be computed `where` it says."""
+    spelling = spellings.get(expr.function.name)
+    template = None if spelling is None else spelling.template(expr)
+    if template is None:
+        types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
+        raise QueryRejected(
+            f"{expr.function.signature} of {types or 'nothing'} cannot be computed in {where}, without a chance to fail",
+            code="engine_function",
+            hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
+        )
+    return template

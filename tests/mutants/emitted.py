@@ -66,24 +66,24 @@ FAULTS = (
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.backends.duckdb.columns:_double",
+        "dpsql.backends.clamps:Clamps._double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {low} <= {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         """,
         "a real number is read as it is, whatever its bounds",
         f"{_MOVES}[SELECT SUM(x) FROM t [unit=row]]",
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.backends.duckdb.columns:_double",
+        "dpsql.backends.clamps:Clamps._double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -94,8 +94,8 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.backends.duckdb.columns:_double",
-        'return f"NULLIF({read}, {NAN})"',
+        "dpsql.backends.clamps:Clamps._double",
+        'return f"NULLIF({read}, {self.nan})"',
         "return read",
         "NaN is counted in a column without bounds",
         "tests/properties/test_clamp.py::test_nan_counts_as_null[COUNT(z)-2]",
@@ -126,7 +126,7 @@ FAULTS = (
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.backends.duckdb.columns:clean",
+        "dpsql.backends.clamps:Clamps.clean",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.backends.duckdb.columns:_integer",
+        "dpsql.backends.clamps:Clamps._integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",

@@ -28,10 +28,10 @@ FAULTS = (
     ),
     Fault(
         "postgres-nan-is-high",
-        "dpsql.backends.postgres.columns:_double",
+        "dpsql.backends.clamps:Clamps._double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
@@ -131,10 +131,10 @@ FAULTS = (
     ),
     Fault(
         "spark-nan-is-high",
-        "dpsql.backends.spark.columns:_double",
+        "dpsql.backends.clamps:Clamps._double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         """,
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "

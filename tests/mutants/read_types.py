@@ -26,26 +26,26 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.backends.duckdb.columns:clean",
+        "dpsql.backends.clamps:Clamps.clean",
         """
         match facts.type:
             case Type.INTEGER:
-                return _integer(raw, read, facts)
+                return self._integer(raw, read, facts)
             case Type.DOUBLE:
-                return _double(read, facts)
+                return self._double(read, facts)
             case Type.DATE | Type.TIMESTAMP | Type.TIME:
-                return _temporal(read, facts)
+                return self._temporal(read, facts)
             case _:
                 return read
         """,
         """
         match facts.type:
             case Type.INTEGER:
-                return _integer(raw, read, facts)
+                return self._integer(raw, read, facts)
             case Type.DOUBLE:
-                return _double(read, facts)
+                return self._double(read, facts)
             case Type.DATE | Type.TIMESTAMP:
-                return _temporal(read, facts)
+                return self._temporal(read, facts)
             case _:
                 return read
         """,

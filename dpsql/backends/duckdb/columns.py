@@ -8,37 +8,23 @@ Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinit
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Sequence
 
-from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.clamps import Clamps
 from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
 from dpsql.backends.duckdb.values import NAN, constant
 from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column, Facts
-from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
 
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
+_CLAMPS = Clamps(constant, NAN, INFINITY)
 
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    facts = column.facts
-    raw, read = _raw(column), widened(column)
-    if facts.domain is not None:
-        return _confined(read, facts)
-    match facts.type:
-        case Type.INTEGER:
-            return _integer(raw, read, facts)
-        case Type.DOUBLE:
-            return _double(read, facts)
-        case Type.DATE | Type.TIMESTAMP | Type.TIME:
-            return _temporal(read, facts)
-        case _:
-            return read
+    return _CLAMPS.clean(_raw(column), widened(column), column.facts)
 
 
 def widened(column: Column) -> str:
@@ -78,11 +64,6 @@ def _raw(column: Column) -> str:
     return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
 
 
-def _confined(read: str, facts: Facts) -> str:
-    """A value of the domain, or NULL."""
-    return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
-
-
 def _widened_integer(raw: str, engine: str) -> str:
     if engine == "BIGINT":
         return raw
@@ -100,33 +81,3 @@ def _widened(raw: str, facts: Facts) -> str:
     read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
     # Under a collation, which of two equal texts stands for a group would depend on one row.
     return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
-
-
-def _integer(raw: str, read: str, facts: Facts) -> str:
-    if not facts.interval.bounded:
-        return read
-    low, high = (constant(math.floor(end)) for end in facts.interval.ends)
-    # Compared before it is widened: a value too large for BIGINT is clamped, not lost.
-    return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
-
-
-def _double(read: str, facts: Facts) -> str:
-    if not facts.interval.bounded:
-        return f"NULLIF({read}, {NAN})"
-    low, high = (constant(float(end)) for end in facts.interval.ends)
-    return (
-        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
-    )
-
-
-def _temporal(read: str, facts: Facts) -> str:
-    ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
-    if facts.interval.bounded:
-        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
-        ends = tuple(map(at, facts.interval.ends))
-    low, high = map(constant, ends)
-    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
-    if not facts.interval.bounded:
-        return f"{within} END"
-    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"

@@ -10,14 +10,11 @@ Source: PostgreSQL 15 manual, section 4.2.14 (evaluation order of CASE) and chap
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-
+from dpsql.backends.clamps import Clamps
 from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
 from dpsql.backends.quoting import identifier
-from dpsql.plan.expr import Column, Facts
-from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.expr import Column
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import UNLIMITED
 
@@ -32,22 +29,12 @@ _DATED = {
 _WHOLE = frozenset({"SMALLINT", "INTEGER", "BIGINT"})
 _FAR = 10**300
 """NUMERIC values beyond are infinite as DOUBLE, and digits after the point beyond its digits are rounded off."""
+_CLAMPS = Clamps(constant, NAN, INFINITY)
 
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    facts, read = column.facts, widened(column)
-    if facts.domain is not None:
-        return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
-    match facts.type:
-        case Type.INTEGER:
-            return _integer(_raw(column), read, facts)
-        case Type.DOUBLE:
-            return _double(read, facts)
-        case Type.DATE | Type.TIMESTAMP | Type.TIME:
-            return _temporal(read, facts)
-        case _:
-            return read
+    return _CLAMPS.clean(_raw(column), widened(column), column.facts)
 
 
 def widened(column: Column) -> str:
@@ -79,36 +66,6 @@ def _raw(column: Column) -> str:
     return (
         f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(("DECIMAL", UNLIMITED)) else stored
     )
-
-
-def _integer(raw: str, read: str, facts: Facts) -> str:
-    if not facts.interval.bounded:
-        return read
-    low, high = (constant(math.floor(end)) for end in facts.interval.ends)
-    # Compared before it is read as 64 bits: a value too large for them is clamped, not lost.
-    return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
-
-
-def _double(read: str, facts: Facts) -> str:
-    if not facts.interval.bounded:
-        return f"NULLIF({read}, {NAN})"
-    low, high = (constant(float(end)) for end in facts.interval.ends)
-    return (
-        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
-        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
-    )
-
-
-def _temporal(read: str, facts: Facts) -> str:
-    ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
-    if facts.interval.bounded:
-        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
-        ends = tuple(map(at, facts.interval.ends))
-    low, high = map(constant, ends)
-    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
-    if not facts.interval.bounded:
-        return f"{within} END"
-    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
 
 
 def copied(column: str, kind: str) -> str:

@@ -11,6 +11,7 @@ from dpsql.backends.dialect import TABLES
 from dpsql.backends.postgres import columns, values
 from dpsql.backends.postgres.functions import SPELLINGS
 from dpsql.backends.quoting import identifier
+from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Column
 from dpsql.plan.nodes import (
@@ -98,16 +99,7 @@ class PostgresDialect:
 
     def call(self, expr: Call) -> str:
         """As `functions.SPELLINGS` say."""
-        spelling = SPELLINGS.get(expr.function.name)
-        template = None if spelling is None else spelling.template(expr)
-        if template is None:
-            types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
-            raise QueryRejected(
-                f"{expr.function.signature} of {types or 'nothing'} cannot be computed in PostgreSQL without a chance to fail",
-                code="engine_function",
-                hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
-            )
-        return template
+        return written(SPELLINGS, expr, "PostgreSQL")
 
     def clean(self, column: Column) -> str:
         """As `columns.clean`."""

@@ -19,6 +19,10 @@ from types import MappingProxyType
 from dpsql.backends.postgres.columns import MOST_BYTES
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
 from dpsql.backends.spellings import (
+    ALIKE,
+    CHOICE,
+    COMPARES,
+    DEFINED,
     MOST_WILDCARDS,
     ByType,
     Spelling,
@@ -62,12 +66,8 @@ _GUARDED = (
     "whole numbers as NUMERIC, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is infinite, and one "
     "that is too small for all its digits is 0, before PostgreSQL would fail"
 )
-_COMPARES = "values of one type always compare"
-_LOGIC = "logic has three values"
-_DEFINED = "defined for every value of the type"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _LOGARITHM = "of 0 it is NULL, below NaN"
-_CHOICE = "no value is computed"
 _BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
@@ -107,13 +107,9 @@ _QUOTIENT = _held(
 )
 
 
-def _same(sql: str, total: str, *takes: Type) -> Spelling:
-    return Spelling(sql, total, takes=frozenset(takes))
-
-
 def _rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
-    return Spelling(_held(real, "{0}"), _DEFINED, "{0}")
+    return Spelling(_held(real, "{0}"), DEFINED, "{0}")
 
 
 def _to_whole(low: int, high: int) -> Mapping[Type, str]:
@@ -135,7 +131,7 @@ def _field(field: str) -> Spelling:
 
 
 def _of_time(field: str) -> Spelling:
-    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {{0}})) AS BIGINT)", _DEFINED)
+    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {{0}})) AS BIGINT)", DEFINED)
 
 
 def _truncated(unit: str) -> Spelling:
@@ -195,32 +191,13 @@ _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) 
 
 SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
     {
+        **ALIKE,
         # operators
         "add": Spelling(_sum("+"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) + {1}")),
         "subtract": Spelling(_sum("-"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) - {1}")),
         "multiply": Spelling(_PRODUCT, _GUARDED, _narrowed("CAST({0} AS NUMERIC) * {1}")),
         "divide": Spelling(_QUOTIENT, f"{_GUARDED}; a zero divisor gives NULL"),
-        "negate": Spelling("(- {0})", _DEFINED, _narrowed("- CAST({0} AS NUMERIC)")),
-        **{
-            name: _same(f"({{0}} {symbol} {{1}})", _COMPARES)
-            for name, symbol in {
-                "eq": "=",
-                "ne": "<>",
-                "lt": "<",
-                "le": "<=",
-                "gt": ">",
-                "ge": ">=",
-                "is_distinct": "IS DISTINCT FROM",
-                "is_not_distinct": "IS NOT DISTINCT FROM",
-            }.items()
-        },
-        "and": _same("({and})", _LOGIC),
-        "or": _same("({or})", _LOGIC),
-        "not": _same("(NOT {0})", _LOGIC),
-        "is_null": _same("({0} IS NULL)", _DEFINED),
-        "is_true": _same("({0} IS TRUE)", _DEFINED),
-        "is_false": _same("({0} IS FALSE)", _DEFINED),
-        "in": _same("({0} IN ({rest}))", _COMPARES),
+        "negate": Spelling("(- {0})", DEFINED, _narrowed("- CAST({0} AS NUMERIC)")),
         # whole numbers
         "quotient_by": Spelling("({0} / {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
@@ -233,22 +210,17 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             "a zero divisor gives NULL",
             takes=frozenset({Type.INTEGER}),
         ),
-        "bit_and": _same("({0} & {1})", _DEFINED),
-        "bit_or": _same("({0} | {1})", _DEFINED),
-        "bit_xor": _same("({0} # {1})", _DEFINED),
-        "bit_not": _same("(~ {0})", _DEFINED),
+        "bit_xor": Spelling("({0} # {1})", DEFINED),
         # numbers
         "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
-        "abs": Spelling("ABS({0})", _DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
+        "abs": Spelling("ABS({0})", DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
         "floor": _rounding("FLOOR(a)"),
         "ceil": _rounding("CEIL(a)"),
         "trunc": _rounding("TRUNC(a)"),
         "round": _rounding(_ROUNDED),
-        "isnan": Spelling(f"({_real(0)} = {NAN})", _COMPARES),
-        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", _COMPARES),
-        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
-        "least": _same("LEAST({args})", _COMPARES),
-        "greatest": _same("GREATEST({args})", _COMPARES),
+        "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
+        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
+        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
         "sqrt": Spelling(
             _held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", _real(0)), "below 0 it is NaN"
         ),
@@ -264,21 +236,16 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             ),
             _GUARDED,
         ),
-        "pi": _same("PI()", _DEFINED),
-        # choices
-        "case": _same("CASE {case} END", _CHOICE),
-        "coalesce": _same("COALESCE({args})", _CHOICE),
-        "nullif": _same("NULLIF({0}, {1})", _COMPARES),
         # text
-        "length": Spelling("CAST(LENGTH({0}) AS BIGINT)", _DEFINED),
-        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
-        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),
-        "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", _DEFINED),
-        "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", _DEFINED),
-        "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", _DEFINED),
-        "trim_characters": Spelling("BTRIM({0}, {1})", _DEFINED, only=known_text),
-        "ltrim_characters": Spelling("LTRIM({0}, {1})", _DEFINED, only=known_text),
-        "rtrim_characters": Spelling("RTRIM({0}, {1})", _DEFINED, only=known_text),
+        "length": Spelling("CAST(LENGTH({0}) AS BIGINT)", DEFINED),
+        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
+        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
+        "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", DEFINED),
+        "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", DEFINED),
+        "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", DEFINED),
+        "trim_characters": Spelling("BTRIM({0}, {1})", DEFINED, only=known_text),
+        "ltrim_characters": Spelling("LTRIM({0}, {1})", DEFINED, only=known_text),
+        "rtrim_characters": Spelling("RTRIM({0}, {1})", DEFINED, only=known_text),
         "substring_from": Spelling(
             "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
         ),
@@ -287,10 +254,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
-        "contains": Spelling("(STRPOS({0}, {1}) > 0)", _DEFINED),
-        "starts_with": Spelling("STARTS_WITH({0}, {1})", _DEFINED),
-        "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), _DEFINED),
-        "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", _DEFINED),
+        "contains": Spelling("(STRPOS({0}, {1}) > 0)", DEFINED),
+        "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
+        "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
+        "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", DEFINED),
         "concatenate": Spelling(
             _held(
                 f"CASE WHEN OCTET_LENGTH(a) + OCTET_LENGTH(b) <= {MOST_BYTES} THEN a || b END", "{0}", "{1}"
@@ -397,7 +364,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             "every value of these types has a text, which no setting changes",
         ),
         "cast_boolean": ByType(
-            {Type.INTEGER: "({0} <> 0)", Type.BOOLEAN: "{0}", Type.DOUBLE: "({0} <> 0)"}, _COMPARES
+            {Type.INTEGER: "({0} <> 0)", Type.BOOLEAN: "{0}", Type.DOUBLE: "({0} <> 0)"}, COMPARES
         ),
         "cast_date": ByType(
             {Type.DATE: "{0}", Type.TIMESTAMP: "CAST({0} AS DATE)"},
@@ -410,8 +377,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             {Type.TIME: "{0}", Type.TIMESTAMP: "CAST({0} AS TIME)"},
             "every moment of the calendar has its time",
         ),
-        "cast_uuid": ByType({Type.UUID: "{0}"}, _CHOICE),
-        "cast_blob": ByType({Type.BLOB: "{0}"}, _CHOICE),
+        "cast_uuid": ByType({Type.UUID: "{0}"}, CHOICE),
+        "cast_blob": ByType({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""

@@ -10,6 +10,7 @@ from typing import NoReturn
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, held
+from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Column
 from dpsql.plan.nodes import (
@@ -99,16 +100,7 @@ class SparkDialect:
 
     def call(self, expr: Call) -> str:
         """As `functions.SPELLINGS` say."""
-        spelling = SPELLINGS.get(expr.function.name)
-        template = None if spelling is None else spelling.template(expr)
-        if template is None:
-            types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
-            raise QueryRejected(
-                f"{expr.function.signature} of {types or 'nothing'} cannot be computed in Spark as it is in DuckDB, without a chance to fail",
-                code="engine_function",
-                hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
-            )
-        return template
+        return written(SPELLINGS, expr, "Spark as it is in DuckDB")
 
     def clean(self, column: Column) -> str:
         """As `columns.clean`."""

@@ -19,6 +19,10 @@ from types import MappingProxyType
 from dpsql.backends.spark.columns import MOST_BYTES
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
+    ALIKE,
+    CHOICE,
+    COMPARES,
+    DEFINED,
     MOST_WILDCARDS,
     ByType,
     Spelling,
@@ -43,11 +47,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
 
 _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
-_COMPARES = "values of one type always compare"
-_LOGIC = "logic has three values"
-_DEFINED = "defined for every value of the type"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
-_CHOICE = "no value is computed"
 _SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 _NAMED = "a text of every day of the calendar"
 
@@ -75,17 +75,13 @@ def _real(place: int) -> str:
     return f"CAST({{{place}}} AS DOUBLE)"
 
 
-def _same(sql: str, total: str, *takes: Type) -> Spelling:
-    return Spelling(sql, total, takes=frozenset(takes))
-
-
 def _of_numbers(sql: str) -> Spelling:
-    return Spelling(sql, _DEFINED)
+    return Spelling(sql, DEFINED)
 
 
 def _rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
-    return Spelling(held(real, "{0}"), _DEFINED, "{0}")
+    return Spelling(held(real, "{0}"), DEFINED, "{0}")
 
 
 def _without_escape(call: Call) -> bool:
@@ -197,32 +193,13 @@ _MONTHS = (
 
 SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
     {
+        **ALIKE,
         # operators
         "add": Spelling(f"({_real(0)} + {_real(1)})", _TRIED, "TRY_ADD({0}, {1})"),
         "subtract": Spelling(f"({_real(0)} - {_real(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
         "multiply": Spelling(f"({_real(0)} * {_real(1)})", _TRIED, "TRY_MULTIPLY({0}, {1})"),
         "divide": Spelling(f"TRY_DIVIDE({_real(0)}, {_real(1)})", f"{_TRIED}; a zero divisor gives NULL"),
-        "negate": Spelling("(- {0})", _DEFINED, "TRY_SUBTRACT(CAST(0 AS BIGINT), {0})"),
-        **{
-            name: _same(f"({{0}} {symbol} {{1}})", _COMPARES)
-            for name, symbol in {
-                "eq": "=",
-                "ne": "<>",
-                "lt": "<",
-                "le": "<=",
-                "gt": ">",
-                "ge": ">=",
-                "is_distinct": "IS DISTINCT FROM",
-                "is_not_distinct": "IS NOT DISTINCT FROM",
-            }.items()
-        },
-        "and": _same("({and})", _LOGIC),
-        "or": _same("({or})", _LOGIC),
-        "not": _same("(NOT {0})", _LOGIC),
-        "is_null": _same("({0} IS NULL)", _DEFINED),
-        "is_true": _same("({0} IS TRUE)", _DEFINED),
-        "is_false": _same("({0} IS FALSE)", _DEFINED),
-        "in": _same("({0} IN ({rest}))", _COMPARES),
+        "negate": Spelling("(- {0})", DEFINED, "TRY_SUBTRACT(CAST(0 AS BIGINT), {0})"),
         # whole numbers
         "quotient_by": Spelling("({0} DIV {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
@@ -237,10 +214,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "remainder": Spelling(
             "TRY_MOD({0}, {1})", "a zero divisor gives NULL", takes=frozenset({Type.INTEGER})
         ),
-        "bit_and": _same("({0} & {1})", _DEFINED),
-        "bit_or": _same("({0} | {1})", _DEFINED),
-        "bit_xor": _same("({0} ^ {1})", _DEFINED),
-        "bit_not": _same("(~ {0})", _DEFINED),
+        "bit_xor": Spelling("({0} ^ {1})", DEFINED),
         "shift_right": Spelling(
             held(
                 "CASE WHEN b BETWEEN 0 AND 63 THEN SHIFTRIGHT(a, CAST(b & 63 AS INT)) WHEN b IS NOT NULL AND a IS NOT NULL THEN 0 END",
@@ -249,23 +223,21 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             ),
             "a shift out of range gives 0",
         ),
-        "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", _DEFINED),
+        "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", DEFINED),
         # numbers
         "sign": Spelling(
             f"TRY_CAST(SIGN(NANVL({_real(0)}, CAST(0 AS DOUBLE))) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"
         ),
-        "abs": Spelling("ABS({0})", _DEFINED, "TRY_CAST(ABS(CAST({0} AS DECIMAL(20,0))) AS BIGINT)"),
+        "abs": Spelling("ABS({0})", DEFINED, "TRY_CAST(ABS(CAST({0} AS DECIMAL(20,0))) AS BIGINT)"),
         "floor": _rounding("CASE WHEN RINT(a) > a THEN RINT(a) - 1 ELSE RINT(a) END"),
         "ceil": _rounding("CASE WHEN RINT(a) < a THEN RINT(a) + 1 ELSE RINT(a) END"),
         "trunc": _rounding("CASE WHEN ABS(RINT(a)) > ABS(a) THEN RINT(a) - SIGN(a) ELSE RINT(a) END"),
         "round": _rounding(
             "CASE WHEN ABS(a - RINT(a)) = CAST('0.5' AS DOUBLE) THEN a + SIGN(a) * CAST('0.5' AS DOUBLE) ELSE RINT(a) END"
         ),
-        "isnan": Spelling(f"({_real(0)} = {NAN})", _COMPARES),
-        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", _COMPARES),
-        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", _COMPARES),
-        "least": _same("LEAST({args})", _COMPARES),
-        "greatest": _same("GREATEST({args})", _COMPARES),
+        "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
+        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
+        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
         "sqrt": _of_numbers(f"SQRT({_real(0)})"),
         "cbrt": _of_numbers(f"CBRT({_real(0)})"),
         **{
@@ -276,7 +248,6 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         },
         "exp": _of_numbers(f"EXP({_real(0)})"),
         "power": _of_numbers(f"POWER({_real(0)}, {_real(1)})"),
-        "pi": _same("PI()", _DEFINED),
         "degrees": _of_numbers(f"DEGREES({_real(0)})"),
         "radians": _of_numbers(f"RADIANS({_real(0)})"),
         **{
@@ -284,25 +255,21 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atanh")
         },
         "atan2": _of_numbers(f"ATAN2({_real(0)}, {_real(1)})"),
-        # choices
-        "case": _same("CASE {case} END", _CHOICE),
-        "coalesce": _same("COALESCE({args})", _CHOICE),
-        "nullif": _same("NULLIF({0}, {1})", _COMPARES),
         # text
-        "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", _DEFINED),
-        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", _DEFINED),
-        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", _DEFINED),
+        "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", DEFINED),
+        "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
+        "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
             held("CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"),
-            _DEFINED,
+            DEFINED,
         ),
-        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", _DEFINED),
-        "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", _DEFINED),
-        "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", _DEFINED),
-        "rtrim": Spelling(f"TRIM(TRAILING '{_SPACES}' FROM {{0}})", _DEFINED),
-        "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", _DEFINED, only=known_text),
-        "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", _DEFINED, only=known_text),
-        "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", _DEFINED, only=known_text),
+        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
+        "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", DEFINED),
+        "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", DEFINED),
+        "rtrim": Spelling(f"TRIM(TRAILING '{_SPACES}' FROM {{0}})", DEFINED),
+        "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", DEFINED, only=known_text),
+        "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", DEFINED, only=known_text),
+        "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", DEFINED, only=known_text),
         "substring_from": Spelling(
             "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
         ),
@@ -316,15 +283,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
         "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
         "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
-        "contains": Spelling("CONTAINS({0}, {1})", _DEFINED, only=texts),
-        "starts_with": Spelling("STARTSWITH({0}, {1})", _DEFINED, only=texts),
-        "suffix": Spelling("ENDSWITH({0}, {1})", _DEFINED, only=texts),
-        "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", _DEFINED, only=texts),
+        "contains": Spelling("CONTAINS({0}, {1})", DEFINED, only=texts),
+        "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, only=texts),
+        "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, only=texts),
+        "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", DEFINED, only=texts),
         "concatenate": Spelling(_short("{0} || {1}"), _SHORT, only=texts),
         "concat": Spelling(_short("CONCAT_WS('', {args})"), _SHORT, only=texts),
         "concat_ws": Spelling(_short("CONCAT_WS({args})"), _SHORT, only=texts),
-        "hex": Spelling("HEX({0})", _DEFINED, takes=frozenset({Type.INTEGER})),
-        "bin": Spelling("BIN({0})", _DEFINED, takes=frozenset({Type.INTEGER})),
+        "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
+        "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "like": Spelling(
             "({0} LIKE {1} ESCAPE '\\u0001')",
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
@@ -436,7 +403,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 Type.BOOLEAN: "{0}",
                 Type.DOUBLE: f"({{0}} <> {constant(0.0)})",
             },
-            _COMPARES,
+            COMPARES,
         ),
         "cast_date": ByType(
             {Type.DATE: "{0}", Type.TIMESTAMP: _day(0)}, "every moment of the calendar has its day"
@@ -444,7 +411,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "cast_timestamp": ByType(
             {Type.DATE: _moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
         ),
-        "cast_blob": ByType({Type.BLOB: "{0}"}, _CHOICE),
+        "cast_blob": ByType({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""
