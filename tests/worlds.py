@@ -268,3 +268,12 @@ def of_all_rows(call: Call) -> str:
         isinstance(part, Column) and (part.source, part.name) == ("v", "e") for part in call.arguments
     )
     return "TRUE" if narrows and call.type is Type.BOOLEAN else call.function.sql
+
+
+def before_filters(template: Callable[[Call], str]) -> Callable[[Call], str]:
+    """How calls are written for an engine that computes before it filters, by the `template` of each: as `of_all_rows`, but safely."""
+
+    def write(call: Call) -> str:
+        return "TRUE" if of_all_rows(call) == "TRUE" else template(call)
+
+    return write

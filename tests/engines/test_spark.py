@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from engines import sparks
+from worlds import before_filters
 
 import dpsql
 from dpsql.backends.spark import session as sessions
@@ -22,6 +24,7 @@ from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.settings import PINNED, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.request.query import Query
+from dpsql.sql.emit import scalars
 
 pytestmark = sparks.WARNINGS
 EXACT = 10**15
@@ -167,6 +170,17 @@ def test_public_tables_are_read_as_duckdb_reads_them(con: Any) -> None:
     )
     sql = "SELECT label, COUNT(*) AS n FROM people JOIN kinds USING (kind) GROUP BY label ORDER BY n, label"
     assert [row for row in con.query(sql).rows if row[1]] == [("large", 1), ("small", 1), (None, 1)]
+
+
+@pytest.mark.parametrize("product", ["s.e * s.e", "s.e + s.e", "s.e - -s.e"])
+def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> None:
+    """Where Spark may compute before it filters: whole numbers that a condition makes small are not small before it."""
+    sql = (
+        f"SELECT COUNT(*) FROM (SELECT v.e FROM (SELECT id, big AS e FROM people) AS v WHERE v.e BETWEEN 0 AND 9) AS s "
+        f"WHERE {product} < 100"
+    )
+    with mock.patch.object(scalars, "_template", before_filters(scalars._template)):
+        assert con.query(sql).rows
 
 
 def test_nobodys_settings_decide(con: Any, people: Any) -> None:
