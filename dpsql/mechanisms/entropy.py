@@ -18,6 +18,11 @@ class Entropy(Protocol):
         ...
 
 
+def secret(entropy: Entropy) -> str:
+    """256 fresh bits as 64 hexadecimal digits."""
+    return "".join(f"{word:016x}" for word in entropy.words(4).tolist())
+
+
 @dataclass(frozen=True, slots=True)
 class SystemEntropy:
     """The operating system's generator.
