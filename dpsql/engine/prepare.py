@@ -31,7 +31,7 @@ from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery
 from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
-from dpsql.sql.emit.sample import SHOWN
+from dpsql.sql.emit.sample import PLACEHOLDER
 from dpsql.sql.emit.statement import Statement, emit, emit_sums, reads_selected
 
 
@@ -89,7 +89,7 @@ class PreparedRelease:
     refinement: Refinement | None = None
     values: Known = field(default_factory=dict, hash=False)
     dialect: Dialect = DUCKDB
-    secret: str = field(default=SHOWN, repr=False, compare=False)
+    secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
 
     @property
     def event(self) -> Event | None:

@@ -15,8 +15,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.accounting.numerics.rigorous import exp_minus_up, ln_down
+from dpsql.accounting.numerics.rigorous import ln_down
+from dpsql.mechanisms.exponentials import exp_bounds
 
+_DIGITS = 60
 _PLACES = 10**30
 """A loss is rounded down to a multiple of its inverse, so that the check of it need not be exact."""
 
@@ -30,7 +32,8 @@ def loss_on_sample(epsilon: Fraction, rate: Fraction) -> Fraction:
     2.3026
     """
     # ln(1 + (e^ε - 1)/q) = ε + ln(1/q - e^-ε·(1/q - 1)): no power is large.
-    grown = 1 / rate - exp_minus_up(epsilon) * (1 / rate - 1)
+    _, power = exp_bounds(epsilon, _DIGITS)
+    grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)
     if grown <= 1:
         return epsilon
     return max(epsilon, Fraction(int((epsilon + ln_down(grown)) * _PLACES), _PLACES))

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.numerics.rigorous import exp_minus_down, exp_minus_up
 from dpsql.errors import VerificationError
+from dpsql.mechanisms.exponentials import exp_bounds
 from dpsql.plan.sampling import sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
+
+_PLACES = 90
+"""Decimal places to which the inequality is tried: more than the planner rounds away."""
 
 
 def charged_by_kind(event: Event | None) -> dict[str, Fraction]:
@@ -57,6 +60,11 @@ def on_sample(
     epsilon = charged["pure"]
     if replace or charged["gaussian"] or charged["range"] or not 0 < rate < 1:
         raise VerificationError("amplification is known for a pure loss, where a unit is added or removed")
-    if loss > epsilon and rate + (1 - rate) * exp_minus_up(loss) > exp_minus_down(loss - epsilon):
+    if loss > epsilon:
+        (_, of_loss), (of_rest, _) = exp_bounds(loss, _PLACES), exp_bounds(loss - epsilon, _PLACES)
+        known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest
+    else:
+        known = True
+    if not known:
         raise VerificationError("the loss of the noise on a sample, amplified, exceeds the charged loss")
     return {"pure": loss, "range": loss, "gaussian": Fraction(0), "delta": charged["delta"] / rate}

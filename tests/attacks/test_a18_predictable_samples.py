@@ -12,7 +12,7 @@ import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.request.query import Query
-from dpsql.sql.emit.sample import SHOWN
+from dpsql.sql.emit.sample import PLACEHOLDER
 
 SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
 
@@ -36,7 +36,7 @@ def test_no_two_answers_are_of_one_sample(secrets: list[str]) -> None:
     for text in (SQL, SQL.replace("*", "1"), f"{SQL} WHERE age > -1", f"{SQL} WHERE age < 1000"):
         town.query(text, epsilon=1, replay=False)
     assert len(set(secrets)) == len(secrets) == len(town.engine.ledger.entries()) == 4
-    assert SHOWN not in secrets
+    assert PLACEHOLDER not in secrets
     close_all()
 
 
@@ -59,13 +59,16 @@ def test_nobody_is_told_the_secret(
     told += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
     assert any("TABLESAMPLE" in text for text in told)
     assert not any(key in text for text in told)
-    assert SHOWN in shown
+    assert PLACEHOLDER in shown
 
 
 def test_a_text_of_the_analyst_is_not_taken_for_the_secret(secrets: list[str]) -> None:
     """A constant that says what stands for the secret stays that constant: no condition can ask about the secret."""
-    town = world(*(person(who, word=SHOWN) for who in range(30)), budget={"epsilon": 10**30})
-    assert town.query(f"{SQL} WHERE word = '{SHOWN}' AND '{SHOWN}' < 'b'", epsilon=10**15).rows[0][0] > 0
+    town = world(*(person(who, word=PLACEHOLDER) for who in range(30)), budget={"epsilon": 10**30})
+    assert (
+        town.query(f"{SQL} WHERE word = '{PLACEHOLDER}' AND '{PLACEHOLDER}' < 'b'", epsilon=10**15).rows[0][0]
+        > 0
+    )
     assert len(secrets) == 1
     close_all()
 

@@ -274,7 +274,7 @@ FAULTS = (
         "return Fraction(context.next_minus(context.exp(-decimal_up(value))))",
         "return Fraction(context.next_plus(context.exp(-decimal_up(value))))",
         "the price of a pure release is rounded in its favour",
-        "tests/accounting/test_rigorous.py::test_exp_is_enclosed",
+        "tests/accounting/test_rigorous.py::test_exp_is_bounded_from_below",
     ),
     Fault(
         "logarithm-rounded-up",

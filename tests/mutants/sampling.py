@@ -21,7 +21,7 @@ FAULTS = (
         "one-secret-for-all",
         "dpsql.engine.prepare:PreparedRelease.sampled",
         "drawn = secret(entropy)",
-        "drawn = SHOWN",
+        "drawn = PLACEHOLDER",
         "everybody can compute who is in a sample, which is the same in all releases",
         f"{_SECRET}::test_no_two_answers_are_of_one_sample",
     ),
@@ -48,7 +48,7 @@ FAULTS = (
     Fault(
         "loss-divided-by-the-rate",
         "dpsql.planning.sampling:loss_on_sample",
-        "grown = 1 / rate - exp_minus_up(epsilon) * (1 / rate - 1)",
+        "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
         f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
@@ -56,8 +56,8 @@ FAULTS = (
     Fault(
         "verification-takes-any-loss-on-a-sample",
         "dpsql.planning.verify_charge:on_sample",
-        "loss > epsilon and rate + (1 - rate) * exp_minus_up(loss) > exp_minus_down(loss - epsilon)",
-        "loss > epsilon / rate",
+        "known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest",
+        "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
         f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
     ),

@@ -27,7 +27,7 @@ from dpsql.engine.prepare import PreparedRelease
 from dpsql.mechanisms.entropy import secret
 from dpsql.plan.sampling import sampling_rate
 from dpsql.request.query import Query
-from dpsql.sql.emit.sample import SHOWN, threshold
+from dpsql.sql.emit.sample import PLACEHOLDER, threshold
 from dpsql.sql.emit.statement import emit
 
 NO_NOISE = 10**15
@@ -293,7 +293,7 @@ def test_all_statements_of_a_release_read_one_sample(sent: Sent) -> None:
             ours.query(STAGED.format(s="TABLESAMPLE UNITS (90%)"), epsilon=epsilon, replay=False)
             (key,) = sent.keys()
             assert key not in keys
-            assert key != SHOWN
+            assert key != PLACEHOLDER
             keys.add(key)
             readers.append(sum("SHA256" in text for text in sent.texts))
             sent.texts.clear()

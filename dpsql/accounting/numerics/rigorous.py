@@ -37,7 +37,7 @@ def exp_minus_down(value: Fraction) -> Fraction:
     if value > _FAR:
         return Fraction(0)
     context = _context()
-    return Fraction(context.next_minus(context.exp(decimal_up(value).copy_negate())))
+    return Fraction(context.next_minus(context.exp(-decimal_up(value))))
 
 
 def exp_minus_up(value: Fraction) -> Fraction:
@@ -47,7 +47,7 @@ def exp_minus_up(value: Fraction) -> Fraction:
     True
     """
     context = _context()
-    return Fraction(context.next_plus(context.exp(decimal_down(min(value, Fraction(_FAR))).copy_negate())))
+    return Fraction(context.next_plus(context.exp(-decimal_down(min(value, Fraction(_FAR))))))
 
 
 def ln_down(value: Fraction) -> Fraction:

@@ -18,10 +18,10 @@ from fractions import Fraction
 
 from dpsql.sql.emit.dialect import dialect
 
-SHOWN = "a secret of this release"
+PLACEHOLDER = "a secret of this release"
 """Stands for the secret in SQL that is shown, bound or fingerprinted: it is never the secret of a release that is drawn."""
 
-_SECRET: ContextVar[str] = ContextVar("secret", default=SHOWN)
+_SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.sample import SHOWN, sampled_by
+from dpsql.sql.emit.sample import PLACEHOLDER, sampled_by
 from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, clamped_sums, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
@@ -74,7 +74,7 @@ def emit(
     clamps: Sequence[Clamp] = (),
     target: Dialect = DUCKDB,
     *,
-    secret: str = SHOWN,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The only statement that reads private rows for a release, in the dialect `target`.
 
@@ -126,7 +126,7 @@ def emit_sums(
     unclamped: Container[Statistic] = (),
     *,
     target: Dialect = DUCKDB,
-    secret: str = SHOWN,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
