@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -24,6 +25,8 @@ from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.receipts import check_receipt
 from dpsql.mechanisms.entropy import secret
 from dpsql.plan.sampling import sampling_rate
 from dpsql.request.query import Query
@@ -226,7 +229,9 @@ POLICY: dict[str, Any] = {
 }
 
 
-def hospital(ids: str = "INTEGER", **policy: Any) -> tuple[dpsql.Connection, duckdb.DuckDBPyConnection]:
+def hospital(
+    ids: str = "INTEGER", ledger: str | Path = ":memory:", **policy: Any
+) -> tuple[dpsql.Connection, duckdb.DuckDBPyConnection]:
     """400 patients with up to five visits each, private and plain."""
     database = duckdb.connect()
     database.execute(
@@ -238,7 +243,7 @@ def hospital(ids: str = "INTEGER", **policy: Any) -> tuple[dpsql.Connection, duc
         INSERT INTO visits VALUES (NULL, 1, 'k1'), (CAST('9999' AS {ids}), 1, 'k1'), (CAST('1' AS {ids}), NULL, NULL)
         """
     )
-    return dpsql.connect(database.cursor(), policy=POLICY | policy, ledger=":memory:", epsilon=1), database
+    return dpsql.connect(database.cursor(), policy=POLICY | policy, ledger=ledger, epsilon=1), database
 
 
 QUERIES = {
@@ -248,6 +253,8 @@ QUERIES = {
     "distinct": "SELECT COUNT(DISTINCT kind), COUNT(DISTINCT patient), COUNT(cost) FROM visits {s}",
     "joined": "SELECT plan, COUNT(*), SUM(cost) FROM patients {s} JOIN visits {s} ON id = patient GROUP BY plan ORDER BY plan",
     "optional": "SELECT COUNT(*), COUNT(cost) FROM patients {s} LEFT JOIN visits {s} ON id = patient AND cost > 500",
+    "all rows": "SELECT COUNT(*), SUM(cost) FROM patients {s} FULL JOIN visits {s} ON id = patient",
+    "common": "SELECT COUNT(*) FROM (SELECT id FROM patients {s} EXCEPT SELECT patient FROM visits {s} WHERE cost > 99) AS e",
     "matched": "SELECT COUNT(*) FROM patients {s} WHERE NOT EXISTS (SELECT 1 FROM visits {s} WHERE patient = id AND cost > 300)",
     "united": "SELECT COUNT(*) FROM (SELECT id FROM patients {s} UNION ALL SELECT patient FROM visits {s}) AS u",
     "per unit": "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM visits {s} GROUP BY patient) AS v",
@@ -342,6 +349,24 @@ def test_the_notice_says_that_it_is_a_sample() -> None:
         assert (
             ours.query(sql, epsilon=5).receipt.mechanisms[0]["noise"] == "Poisson sample, 12.5% of the units"
         )
+
+
+def test_the_ledger_vouches_for_a_sample(tmp_path: Path) -> None:
+    """A receipt of a sample is verified, within a reservation too; one that leaves the sample out is not."""
+    ours, database = hospital(ledger=tmp_path / "a.ledger", budget={"epsilon": 100, "delta": 1e-6})
+    with ours, database:
+        receipts = [ours.query(QUERIES["selected"].format(s="TABLESAMPLE UNITS (25%)"), epsilon=5).receipt]
+        with ours.reserve(epsilon=3):
+            receipts.append(
+                ours.query("SELECT COUNT(*) FROM patients TABLESAMPLE UNITS (25%)", epsilon=1).receipt
+            )
+    with closing(LedgerReader.open(tmp_path / "a.ledger")) as reader:
+        for receipt in receipts:
+            check_receipt(receipt.to_dict(), reader)
+        forged = receipts[0].to_dict()
+        forged["mechanisms"] = forged["mechanisms"][1:]
+        with pytest.raises(dpsql.IntegrityError):
+            check_receipt(forged, reader)
 
 
 @pytest.mark.parametrize(
