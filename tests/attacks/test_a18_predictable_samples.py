@@ -78,5 +78,5 @@ def test_a_sample_costs_the_same_words_on_neighbours() -> None:
     few, many = world(), world(*(person(who) for who in range(30)))
     for town in (few, many):
         town.query(SQL, epsilon=1)
-    assert few.engine.entropy.requests[0] == many.engine.entropy.requests[0] == 4  # type: ignore[attr-defined]
+    assert few.engine.entropy.requests[0] == many.engine.entropy.requests[0] == 2  # type: ignore[attr-defined]
     close_all()

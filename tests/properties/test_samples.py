@@ -150,7 +150,7 @@ def test_units_are_in_a_sample_independently_at_the_rate() -> None:
     source, rate, count = SeededEntropy(7), Fraction(1, 3), 3000
     keys = [(secret(source),) for _ in range(count)]
     assert len(set(keys)) == count
-    assert all(len(key) == 64 for (key,) in keys)
+    assert all(len(key) == 32 for (key,) in keys)
     texts = [
         DUCKDB.sampled(unit, "a", threshold(rate)).replace("'a'", "key") for unit in ("17", "18", "'18x'")
     ]

@@ -2,9 +2,9 @@
 
 Claim: each unit is in the sample with probability at most `rate`, independently of all others, and the same in every query of
 one release; who does not know the secret cannot tell who is.
-Why: a unit is in the sample if SHA-256 of a fresh secret of 256 bits and the unit's id is below floor(rate * 2^256). The
+Why: a unit is in the sample if SHA-256 of a fresh secret of 128 bits and the unit's id is below floor(rate * 2^256). The
 secret is of one length, so that no two ids are hashed alike. With a secret key, SHA-256 is taken for a pseudo-random function:
-its values at distinct ids are like independent uniform numbers to whoever cannot search through 2^256 secrets. The secret is
+its values at distinct ids are like independent uniform numbers to whoever cannot search through 2^128 secrets. The secret is
 drawn for one release from the operating system, stands in the SQL of that release alone, and is then forgotten.
 Source: Goldreich, Goldwasser, Micali 1986, "How to construct random functions"; FIPS 180-4, section 6.2.
 """
