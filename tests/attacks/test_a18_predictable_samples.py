@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow
@@ -79,4 +81,18 @@ def test_a_sample_costs_the_same_words_on_neighbours() -> None:
     for town in (few, many):
         town.query(SQL, epsilon=1)
     assert few.engine.entropy.requests[0] == many.engine.entropy.requests[0] == 2  # type: ignore[attr-defined]
+    close_all()
+
+
+def test_the_attack_works_where_the_secret_is_known_or_rows_are_sampled() -> None:
+    """Of somebody known to be in the sample the noise alone loses 2.9, not 1; of one who has two chances to be in it, 1.4."""
+    town = world(*(person(who) for who in range(30)))
+    asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
+    plan = town.engine.prepare(asked).only.plan
+    (measured,) = plan.vectors
+    known = math.exp(measured.mechanism.privacy_loss(measured.sensitivity, None).epsilon)  # type: ignore[union-attr]
+    by_unit, by_row = 0.1, 1 - 0.9**2
+    assert math.log(known) == pytest.approx(2.9, abs=0.01)
+    assert math.log(1 + by_unit * (known - 1)) == pytest.approx(1)
+    assert math.log(1 + by_row * (known - 1)) > 1.4
     close_all()
