@@ -31,6 +31,7 @@ from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
+from dpsql.engine.sampling import require_one_sample
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -144,6 +145,13 @@ class Engine:
                 "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
             )
         replaced = self.policy.neighbors == "replace"
+        require_one_sample(
+            [step for step in before if isinstance(step, Release)],
+            replace=replaced,
+            targeted=isinstance(wanted.loss, Target),
+            text=parsed.source.text,
+            at=lowered.sample,
+        )
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
             release: analyse(
@@ -402,6 +410,7 @@ class Engine:
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
         if prepared.stored is not None:
             return prepared.stored.table
+        prepared = prepared.sampled(self.entropy)
         plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         if statement.stages is not None and refinement is None:
             return self._drawn_in_stages(prepared, statement.stages)

@@ -15,6 +15,7 @@ from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
+from dpsql.plan.sampling import sampling_rate
 from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
@@ -130,6 +131,13 @@ def _prepared(
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
+    if sampling_rate(part.release.input) is not None:
+        raise QueryRejected(
+            f"no {named[0].lower()} is made of a sample of the units",
+            code="sample",
+            hint="leave the sample out",
+            text=asked.sql,
+        )
     if shape_of(analysis) is None:
         raise QueryRejected(
             "a synthetic table is of columns whose values are public, 100,000 combinations at most, "

@@ -107,7 +107,8 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     check_counted(context, outer)
-    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
+    at_sample = context.source.position(context.samples[0]) if context.samples else None
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
