@@ -162,7 +162,7 @@ class Mst(Synthesis):
     ) -> list[int]:
         """How much is to be gained by measuring each pair, over its columns as if these were independent."""
         parts = [
-            nearest(bins.sums(found), float(total), bins.values) / max(1, total)
+            _parts(nearest(bins.sums(found), float(total), bins.values))
             for bins, found in zip(merged, columns, strict=True)
         ]
         found = []
@@ -226,6 +226,13 @@ def require_tables(
             code="synthetic_domain",
             hint="fewer columns and values, or a smaller workload",
         )
+
+
+def _parts(counts: Floats) -> Floats:
+    """Parts that add up to 1, so that whole numbers of rows by them are within 64 bits whatever the noise was."""
+    total = counts.sum()
+    found: Floats = counts / total if 0 < total < math.inf else np.full(len(counts), 1 / len(counts))
+    return found
 
 
 def _in_bins(tables: Tables, pair: Marginal, merged: Sequence[Merged]) -> Counts:

@@ -17,7 +17,7 @@ from dpsql.synthesis.workload import Counts, Marginal
 
 MOST_INVENTED = 250_000
 """Rows that are made, at most: of a larger table each stands for several."""
-_ROUNDS, _NEAR = 200, 1e-3
+_ROUNDS, _NEAR = 100, 1e-3
 """Projections onto tables with given sums, at most, and the change of a cell, in rows, at which they end."""
 _LEAST = 1e-9
 """The least variance by which values are weighted: at a large loss it is 0 in floats."""

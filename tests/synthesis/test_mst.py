@@ -19,7 +19,7 @@ from dpsql.mechanisms import DiscreteGaussian, Geometric
 from dpsql.synthesis.mechanism import MOST_ROWS, of_marginal
 from dpsql.synthesis.mst import MOST_CELLS, Mst, _joining, read_by, require_tables
 from dpsql.synthesis.tree import MOST_INVENTED, Merged, merged_table, nearest, rows_of, with_sums
-from dpsql.synthesis.workload import Counts, Marginal, marginal_of, workload
+from dpsql.synthesis.workload import Counts, Marginal, distance, marginal_of, workload
 from tests.entropy import SeededEntropy
 
 SHAPE = (2, 3, 2)
@@ -124,7 +124,10 @@ def log_probability(made: Recorded, tables: Mapping[Marginal, Counts], released:
                         nearest(merged[axis].sums(columns[axis]), float(rows), merged[axis].values)
                         for axis in (a, b)
                     ]
-                    estimate = np.rint(np.outer(*parts) / max(1, rows)).astype(np.int64)
+                    sums = [part.sum() for part in parts]
+                    parts = [part / of if of else 1 + 0 * part for part, of in zip(parts, sums, strict=True)]
+                    parts = [part / part.sum() for part in parts]
+                    estimate = np.rint(np.outer(*parts) * rows).astype(np.int64)
                     off = merged_table(tables[a, b], merged[a], merged[b]) - estimate
                     cost = made.pair_noise.std * math.sqrt(2 / math.pi) * off.size
                     gains[a, b] = int(np.abs(off).sum()) - round(cost)
@@ -203,20 +206,25 @@ def test_tables_of_few_rows_fail_in_nothing(width: int) -> None:
 
 def test_of_more_rows_than_are_made_each_stands_for_several() -> None:
     """At a loss that tells nothing there may be 2^50 of them, which no memory holds."""
-    made = Mst.of((2, 2), ((0, 1),), 2**40, pure(Fraction(1, 10**9)), replace=False)
-    table = tables_of(np.ones((2, 2), np.int64))
-    found = [made.run(table, SeededEntropy(seed)).numbers for seed in range(4)]
-    assert max(int(numbers.sum()) for numbers in found) == MOST_ROWS
-    assert max(map(len, found)) == MOST_INVENTED
+    for epsilon in (Fraction(1, 10**9), Fraction(1, 10**30)):
+        made = Mst.of((2, 2), ((0, 1),), 2**40, pure(epsilon), replace=False)
+        table = tables_of(np.ones((2, 2), np.int64))
+        found = [made.run(table, SeededEntropy(seed)).numbers for seed in range(4)]
+        assert max(int(numbers.sum()) for numbers in found) == MOST_ROWS
+        assert max(map(len, found)) == MOST_INVENTED
 
 
 def test_the_distance_is_released_with_noise() -> None:
-    """By the law of `check`: what is released differs from the exact distance, as widely as it says."""
-    made, off = made_for(1, replace=False, epsilon=2), []
-    tables = tables_of(np.arange(12).reshape(SHAPE))
+    """By the law of `check`: what is released differs from the distance of the rows, over any workload, as widely as it says."""
+    made, off = replaced(made_for(1, replace=False, epsilon=2), workload=((0, 1, 2), (1,))), []
+    table = np.arange(12).reshape(SHAPE)
+    tables = tables_of(table, made.workload)
     for seed in range(60):
-        found = made.run(tables, SeededEntropy(seed))
-        off.append(found.distance - made.distance(tables, found.rows, found.numbers))
+        found, synthetic = made.run(tables, SeededEntropy(seed)), np.zeros(SHAPE, np.int64)
+        np.add.at(synthetic, tuple(found.rows.T), found.numbers)
+        exact = sum(distance(table, synthetic, part) for part in made.workload)
+        assert exact == made.distance(tables, found.rows, found.numbers)
+        off.append(found.distance - exact)
     assert 0.5 < np.std(off) / made.check.std < 2
 
 
