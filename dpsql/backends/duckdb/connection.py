@@ -19,13 +19,14 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place, Tables
+from dpsql.backends.declared_keys import table_keys
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
-from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
+from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE
 from dpsql.backends.duckdb.locked import Config, locked
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, require_unchanged
