@@ -63,7 +63,7 @@ Database = Annotated[
     str,
     typer.Argument(
         metavar="DATABASE|URL",
-        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; or the URL of a database, as "
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; or the URL of a database, as "
         "postgresql://user@host/name.",
         show_default=False,
     ),
@@ -72,7 +72,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATABASE|URL",
-        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; a policy that says where they are; "
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; a policy that says where they are; "
         "the URL of a database, as postgresql://user@host/name; or the address of a server, as https://host:8439, for which "
         "DPSQL_TOKEN holds the token.",
         show_default=False,

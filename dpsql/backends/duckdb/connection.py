@@ -176,7 +176,11 @@ class DuckDBBackend:
 
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
         """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
-        return {name: suggested_types(table) for name, table in self._files.items() if not table.format.typed}
+        return {
+            name: suggested_types(name, table)
+            for name, table in self._files.items()
+            if not table.format.typed
+        }
 
     def keys(self) -> dict[str, TableKeys]:
         """The primary and foreign keys that each table declares, from the catalogue."""
@@ -190,7 +194,7 @@ class DuckDBBackend:
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
-            return Origin(frozenset({f"file {table}"}))
+            return Origin(frozenset({f"file {table}"}), checked=self._files[table].format.checked)
         definitions = [str(sql) for (sql,) in self._query(_VIEW.format(*_where(table)))]
         with self._explaining():
             try:
