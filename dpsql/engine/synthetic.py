@@ -141,7 +141,7 @@ def _prepared(
     analysis = part.plan.analysis
     if sampling_rate(part.release.input) is not None:
         raise QueryRejected(
-            f"no {named[0].lower()} is made of a sample of the units",
+            f"no {what.lower()} is made of a sample of the units",
             code="sample",
             hint="leave the sample out",
             text=asked.sql,
