@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -38,6 +39,24 @@ class LocalTable:
 
     def __len__(self) -> int:
         return sum(int(row[-1]) for row in self.cells)  # type: ignore[arg-type, misc]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each column may have."""
+        return tuple(map(len, self.domains))
+
+    @property
+    def size(self) -> int:
+        """How many combinations of values there may be."""
+        return math.prod(self.shape)
+
+    def place_of(self, values: Sequence[Value]) -> tuple[int, ...]:
+        """The places of the values of a row in the lists of their columns' values."""
+        return tuple(domain.index(value) for domain, value in zip(self.domains, values, strict=True))
+
+    def rows_off(self, confidence: float) -> int:
+        """How many rows have been put in or left out at most, with that probability."""
+        return self._rows_off(confidence)
 
     def estimate(self, *columns: str, confidence: float = 0.95) -> dict[tuple[Value, ...], Estimate]:
         """The shares of the combinations of values of these columns among the private rows, free.

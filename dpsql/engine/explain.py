@@ -229,6 +229,10 @@ def _confidence(prepared: PreparedQuery) -> float:
 
 def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
+    if plan.synthesis is not None:
+        for each in plan.synthesis.mechanism.describe():
+            yield f"  {each['statistic']}: {each['noise']}"
+        return
     if plan.top_k is not None:
         chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"

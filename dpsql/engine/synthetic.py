@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from dpsql.analysis.domains import Domain, product
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
 from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
 from dpsql.planning.verify import verify
@@ -126,7 +126,7 @@ def _prepared(
     *,
     named: tuple[str, str],
 ) -> PreparedSynthesis:
-    prepared = engine.prepare(replace(asked, sql=_counted(asked.sql), replay=False))
+    prepared = _prepared_count(engine, asked)
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
@@ -188,9 +188,29 @@ def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream 
     return plan.mechanism
 
 
+def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
+    """The count that is prepared; the place of a refusal is that in the text which was asked."""
+    counted = _counted(asked.sql)
+    try:
+        return engine.prepare(replace(asked, sql=counted, replay=False))
+    except QueryRejected as error:
+        if error.text == counted and error.position is not None:
+            line = error.position.line - 1
+            inside = 1 <= line <= asked.sql.count("\n") + 1
+            error.position = Position(line, error.position.column) if inside else None
+            error.text = asked.sql
+        raise
+
+
+def under(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
+    """The same, charged under the statement that a user wrote."""
+    prepared = synthesis.prepared
+    return replace(synthesis, prepared=replace(prepared, asked=replace(prepared.asked, sql=text)))
+
+
 def _counted(sql: str) -> str:
-    """The query that counts the rows of another by all its columns."""
-    return f"SELECT *, COUNT(*) FROM (\n{sql.strip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
+    """The query that counts the rows of another by all its columns; each place of it is one line further down."""
+    return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
 def _columns(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from . import (
     replays,
     reservations,
     server,
+    session,
     sources,
     sql,
     staircase,
@@ -62,6 +63,7 @@ FAULTS = tuple(
         reservations,
         sources,
         server,
+        session,
         http,
         read_types,
     )

@@ -1,0 +1,59 @@
+"""Faults of tables of a session: names that shadow, options that are not read, estimates that are biased."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_NAMES = "tests/attacks/test_a08_session_tables.py"
+_TABLES = "tests/api/test_session_tables.py"
+
+FAULTS = (
+    Fault(
+        "session-tables-take-the-owners-names",
+        "dpsql.session_tables:SessionTables._require_free_name",
+        "any(fold(each.name) == name for each in self._maker.engine.catalog.tables.values())",
+        "any(each.name == statement.name for each in self._maker.engine.catalog.tables.values())",
+        "a table of a session has the name of a private one in capitals",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "sessions-in-turn-share-tables",
+        "dpsql.session_tables:SessionTables._require_free_name",
+        "not self._keeps",
+        "False",
+        "a server's connection keeps one user's tables for the next",
+        f"{_NAMES}::test_sessions_in_turn_share_no_tables",
+    ),
+    Fault(
+        "columns-of-a-local-table-not-randomised",
+        "dpsql.sql.read.session_statement:_item",
+        'called = len(item) > 3 and _is(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)',
+        "called = len(item) > 3 and item[1].token_type is _OPEN and bool(ends)",
+        "any call is taken for RANDOMIZE, and its name is left out",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "options-given-twice",
+        "dpsql.sql.read.session_statement:_options",
+        "name in found",
+        "False",
+        "of two losses the last one counts",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "estimates-with-a-bias",
+        "dpsql.local_sums:Statistics.total",
+        "(weights - q * weights.sum(axis=axis, keepdims=True)) / (p - q)",
+        "weights / (p - q)",
+        "answers that are at random are counted",
+        f"{_TABLES}::test_an_estimate_has_no_bias",
+    ),
+    Fault(
+        "random-rows-not-in-intervals",
+        "dpsql.local_sums:Statistics.total",
+        "return found, max(spread, 0.0) ** 0.5, self.table.rows_off(_ROWS_OFF) * most",
+        "return found, 0.0, 0.0",
+        "intervals of estimates have no width",
+        f"{_TABLES}::test_estimates_are_those_of_the_private_rows",
+    ),
+)
