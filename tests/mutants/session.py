@@ -1,4 +1,4 @@
-"""Faults of tables of a session: names that shadow, options that are not read, estimates that are biased."""
+"""Faults of tables of a session and of choices: names that shadow, options that are not read, estimates that are biased."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ _NAMES = "tests/attacks/test_a08_session_tables.py"
 _TABLES = "tests/api/test_session_tables.py"
 
 FAULTS = (
+    Fault(
+        "choices-of-the-worst",
+        "dpsql.sql.read.dialect",
+        'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMax}',
+        'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMin}',
+        "CHOOSE takes what scores least",
+        "tests/api/test_choose.py::test_it_is_the_selection_of_the_best_group",
+    ),
     Fault(
         "session-tables-take-the-owners-names",
         "dpsql.session_tables:SessionTables._require_free_name",
