@@ -7,7 +7,25 @@ from .fault import Fault
 _NAMES = "tests/attacks/test_a08_session_tables.py"
 _TABLES = "tests/api/test_session_tables.py"
 
+_REGRESSIONS = "tests/api/test_regression_sql.py"
+
 FAULTS = (
+    Fault(
+        "rows-of-a-regression-without-their-condition",
+        "dpsql.sql.read.regressions:_Written.query",
+        '_fill(outer, put, {"from_": origin, "joins": joins, "where": where})',
+        '_fill(outer, put, {"from_": origin, "joins": joins})',
+        "a WHERE beside REGRESS is left out",
+        f"{_REGRESSIONS}::test_a_condition_is_one_of_its_rows",
+    ),
+    Fault(
+        "matrices-as-they-were-released",
+        "dpsql.engine.pipeline:Engine._result",
+        "semidefinite(_rows(rows, digits), prepared.matrix)",
+        "_rows(rows, digits)",
+        "a covariance matrix has negative eigenvalues",
+        f"{_REGRESSIONS}::test_matrices_are_semidefinite_and_intervals_those_of_what_was_released",
+    ),
     Fault(
         "choices-of-the-worst",
         "dpsql.sql.read.dialect",

@@ -21,6 +21,7 @@ from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
 from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.pivots import without_pivots
+from dpsql.sql.read.regressions import MATRICES, with_commas, without_regressions
 from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, Source, is_text
 from dpsql.sql.read.translate import translated
 
@@ -81,7 +82,8 @@ _STARTS = {
 class Statement:
     """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
 
-    `text` is what the engine's own parser must read too; `translated` says that it is not the user's.
+    `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
+    columns that are the entries of a covariance matrix.
     """
 
     source: Source
@@ -92,6 +94,7 @@ class Statement:
     text: str
     translated: bool = False
     names: tuple[str, ...] = ()
+    matrix: tuple[int, ...] = ()
 
 
 def parse(text: str, dialect: str = DUCKDB) -> Statement:
@@ -158,6 +161,7 @@ def _words(text: str, dialect: Dialect) -> _Words:
     tokens = read_tokens(asked, dialect)
     _check(source, tokens)
     options, asked, tokens = taken_out(source, asked, tokens)
+    asked, tokens = with_commas(asked, tokens)
     asked = _with_dollars(asked, tokens)
     tokens, parameters, names = _numbered(source, tokens, named=dialect is not DIALECT)
     return _Words(source, asked, tokens, explain, parameters, options, names)
@@ -178,10 +182,18 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
         words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _words(text, DIALECT)
-    select = _select(words.source, without_pivots(words.source, _tree(words, parsed)))
+    tree = without_regressions(words.source, without_pivots(words.source, _tree(words, parsed)))
+    select = _select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
-        words.source, select, words.explain, words.parameters, words.options, words.text, names=words.names
+        words.source,
+        select,
+        words.explain,
+        words.parameters,
+        words.options,
+        words.text,
+        names=words.names,
+        matrix=tuple(select.meta.get(MATRICES, ())),
     )
 
 
