@@ -225,8 +225,9 @@ class _Block:
         values = [dialect().clean(part) for part in read.values()]
         items += self.places.get(scan.alias, ())
         if not (self.units and scan.unit.known):
-            # Ids of rows are not asked for where nothing needs them: not every engine has them.
-            owned = scan.unit.kind is UnitKind.COLUMN
+            # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
+            # table gives the unit: such a scan has no partition filters.
+            owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.known
             unit, source = _owned(scan) if owned else ("", dialect().table_name(scan.table))
             return _select(items, _table(scan), partition_conditions(scan, unit, source))
         unit, source = _owned(scan, values=values)
