@@ -129,6 +129,11 @@ def _cell(
 
     if output.function == "key":
         return key[output.place or 0]
+    step = (
+        0.0
+        if output.column is None
+        else statistics.table.step(statistics.table.columns.index(output.column)) / 2
+    )
     counted, summed = np.zeros(statistics.table.size), np.zeros(statistics.table.size)
     values = list[float]()
     for row in members:
@@ -150,14 +155,19 @@ def _cell(
         return _Estimated(found, std, off, 0.0, float("inf"))
     if output.function == "total":
         found, std, off = statistics.total(summed)
+        off += step * max(0.0, statistics.total(counted)[0])
         return _Estimated(found if values else None, std, off, -float("inf"), float("inf"))
-    return _mean(statistics, counted, summed, values)
+    return _mean(statistics, counted, summed, values, step)
 
 
 def _mean(
-    statistics: Statistics, counted: NDArray[np.float64], summed: NDArray[np.float64], values: Sequence[float]
+    statistics: Statistics,
+    counted: NDArray[np.float64],
+    summed: NDArray[np.float64],
+    values: Sequence[float],
+    step: float,
 ) -> _Estimated:
-    """A ratio of two sums, whose noise is that of the numerator less its share of the denominator."""
+    """A ratio of two sums, whose noise is that of the numerator less its share of the denominator; `step` is what steps lose."""
     total, _, _ = statistics.total(summed)
     rows, std_of_rows, off_rows = statistics.total(counted)
     if not values or rows <= 0:
@@ -167,7 +177,7 @@ def _mean(
     _, std, off = statistics.total(summed - mean * counted)
     sure = rows > 3 * std_of_rows + off_rows
     least = max(rows - off_rows, 1e-300)
-    return _Estimated(mean, std / least, off / least, low, high, known=sure)
+    return _Estimated(mean, std / least, off / least + step, low, high, known=sure)
 
 
 def _is_number(value: Any) -> bool:

@@ -31,6 +31,8 @@ class LocalTable:
     odds: tuple[Fraction, ...]
     receipt: Receipt
     _rows_off: Callable[[float], int] = field(repr=False, compare=False)
+    steps: tuple[float, ...] = ()
+    """Of each column the length of a step of its values, before each was rounded to one of its two ends; 0 where none was."""
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
@@ -74,6 +76,12 @@ class LocalTable:
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="confidence=0.95")
         places = [self._place(name) for name in columns]
+        for name, place in zip(columns, places, strict=True):
+            if self.step(place):
+                raise DataError(
+                    f"values of {name} were rounded to its bounds, and have a mean alone",
+                    hint=f"table.mean({name!r})",
+                )
         if not places or len(set(places)) < len(places):
             raise DataError(
                 "an estimate is of columns, each once", hint=f"there are: {', '.join(self.columns)}"
@@ -102,6 +110,32 @@ class LocalTable:
             key: Estimate(float(share), max(0.0, float(share - width)), min(1.0, float(share + width)))
             for key, (share, width) in zip(values, ends, strict=True)
         }
+
+    def step(self, place: int) -> float:
+        """The length of a step of the column at a place, 0 if its values are answered as they are."""
+        return self.steps[place] if self.steps else 0.0
+
+    def mean(self, column: str, *, confidence: float = 0.95) -> Estimate:
+        """The mean of a column that was rounded to its bounds, a missing value counting as the middle; DataError for another one."""
+        from scipy.special import ndtri
+
+        from dpsql.local import Estimate
+
+        place, rows = self._place(column), len(self)
+        if not self.step(place) or not rows or not 0 < confidence < 1:
+            raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
+        (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]
+        share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]
+        gap = (odds - 1) / (odds + 1)
+        value = (share - 1 / (odds + 1)) / gap
+        noise = float(ndtri((1 + confidence) / 2)) * math.sqrt(share * (1 - share) / rows) / gap
+        width = noise + self._rows_off(0.999) / rows
+        step = self.step(place) / 2
+        return Estimate(
+            low + value * (high - low),
+            max(low, low + (value - width) * (high - low) - step),
+            min(high, low + (value + width) * (high - low) + step),
+        )
 
     def _place(self, name: str) -> int:
         if name not in self.columns:

@@ -357,7 +357,8 @@ class SessionTables:
                 text=sql,
             )
         (table,) = tables
-        select = local_select(statement, local.columns)
+        rounded = [name for place, name in enumerate(local.columns) if local.step(place)]
+        select = local_select(statement, local.columns, rounded)
         notice = f"{table.name} is randomised: these are estimates of the private rows, with their intervals"
         receipt = replace(self._receipt(sql, table.entries), notices=(notice,))
         with self._cells_of(table, local) as cells:

@@ -7,7 +7,7 @@ value in each cell is known. Conditions, keys and arguments may be anything that
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -26,6 +26,8 @@ class LocalOutput:
     name: str
     function: str
     place: int | None
+    column: str | None = None
+    """The column that is the whole argument, if it is one that was rounded to its bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ def of_rows(statement: Statement) -> bool:
     return type(select) is exp.Select and not select.args.get("group") and select.find(*across) is None
 
 
-def local_select(statement: Statement, columns: Collection[str]) -> LocalSelect:
-    """What a SELECT asks of one randomised table, which has these columns.
+def local_select(
+    statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
+) -> LocalSelect:
+    """What a SELECT asks of one randomised table, which has these columns; of those `rounded` to their bounds, totals and means alone.
 
     Raises QueryRejected (`local_query`, `clause`) for one that is not made of keys, COUNT, SUM and AVG.
     """
@@ -78,23 +82,15 @@ def local_select(statement: Statement, columns: Collection[str]) -> LocalSelect:
     keys = _keys(statement, items, group, {fold(name) for name in columns})
     outputs, values = list[LocalOutput](), list[exp.Expr]()
     for item, name in items:
-        named = name or item.sql("duckdb").lower()
-        function = _CALLS.get(type(item))
-        if item in keys:
-            outputs.append(LocalOutput(named, "key", keys.index(item)))
-        elif function is None:
-            source.refuse(item, "local_query", "a column is a key of GROUP BY, COUNT, SUM or AVG", _HINT)
-        else:
-            (argument,) = source.take(item, "this", big_int=(True,))
-            star = isinstance(argument, exp.Star)
-            if argument is None or isinstance(argument, exp.Distinct) or (star and function != "rows"):
-                source.refuse(
-                    item, "local_query", "COUNT(*), COUNT(x), SUM(x) and AVG(x) are estimated", _HINT
-                )
-            outputs.append(LocalOutput(named, function, None if star else len(values)))
-            values += [] if star else [argument]
+        output, argument = _output(statement, item, keys, len(values), rounded)
+        outputs.append(replace(output, name=name or item.sql("duckdb").lower()))
+        values += [] if argument is None else [argument]
     if any(each.find(exp.AggFunc) for each in (*keys, *values)):
         source.refuse(select, "local_query", "a key or an argument is of one row", _HINT)
+    means = [
+        value for value, output in zip(values, _with_values(outputs), strict=True) if output.column is None
+    ]
+    _require_values(statement, [*keys, *means, *([] if where is None else [where])], rounded)
     parts = [f'"{CELL}" AS c', *(f"({key.sql('duckdb')}) AS k{place}" for place, key in enumerate(keys))]
     parts += [f"({value.sql('duckdb')}) AS v{place}" for place, value in enumerate(values)]
     condition = "" if where is None else f" WHERE {where.this.sql('duckdb')}"
@@ -102,6 +98,44 @@ def local_select(statement: Statement, columns: Collection[str]) -> LocalSelect:
     return LocalSelect(
         cells, len(keys), tuple(outputs), tuple(_order(statement, items, order)), _limit(statement, limit)
     )
+
+
+def _output(
+    statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
+) -> tuple[LocalOutput, exp.Expr | None]:
+    """A column of the answer, but for its name, and its argument, which is the value at `place`."""
+    source, function = statement.source, _CALLS.get(type(item))
+    if item in keys:
+        return LocalOutput("", "key", keys.index(item)), None
+    if function is None:
+        source.refuse(item, "local_query", "a column is a key of GROUP BY, COUNT, SUM or AVG", _HINT)
+    (argument,) = source.take(item, "this", big_int=(True,))
+    star = isinstance(argument, exp.Star)
+    if argument is None or isinstance(argument, exp.Distinct) or (star and function != "rows"):
+        source.refuse(item, "local_query", "COUNT(*), COUNT(x), SUM(x) and AVG(x) are estimated", _HINT)
+    if star:
+        return LocalOutput("", function, None), None
+    bare = argument.unnest()
+    whole = bare.name if isinstance(bare, exp.Column) else ""
+    column = next((name for name in rounded if fold(name) == fold(whole)), None)
+    return LocalOutput("", function, place, column), argument
+
+
+def _with_values(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
+    return [output for output in outputs if output.function != "key" and output.place is not None]
+
+
+def _require_values(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
+    """Refuses what reads columns of which there are ends in place of values."""
+    ends = {fold(name) for name in rounded}
+    for column in (column for part in parts for column in part.find_all(exp.Column)):
+        if fold(column.name) in ends:
+            statement.source.refuse(
+                column,
+                "local_query",
+                f"values of {column.name} were rounded to its bounds: SUM and AVG of it alone have no bias",
+                _HINT,
+            )
 
 
 def _keys(

@@ -19,6 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
+from dpsql.sql.read.elsewhere import require_none_elsewhere
 from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.pivots import without_pivots
 from dpsql.sql.read.regressions import MATRICES, with_commas, without_regressions
@@ -183,7 +184,7 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
     else:
         words = _words(text, DIALECT)
     tree = without_regressions(words.source, without_pivots(words.source, _tree(words, parsed)))
-    select = _select(words.source, tree)
+    select = _select(words.source, require_none_elsewhere(words.source, tree))
     _check_depth(words.source, select)
     return Statement(
         words.source,
