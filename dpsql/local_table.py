@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dpsql.local import Estimate
 
 
+MOST_LISTED = 10**7
+"""Rows of a table that are listed at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalTable:
     """Rows whose values are randomised one by one: the table may be given to anybody, and its rows are nobody's.
@@ -36,7 +40,12 @@ class LocalTable:
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """All rows, those that are alike one after another."""
+        """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
+        if len(self) > MOST_LISTED:
+            raise DataError(
+                f"these are {len(self):,} rows, too many to list",
+                hint="cells has each combination with its number, and estimates need no rows",
+            )
         return [tuple(keys) for *keys, number in self.cells for _ in range(int(number))]  # type: ignore[arg-type]
 
     def __len__(self) -> int:

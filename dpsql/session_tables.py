@@ -106,9 +106,10 @@ class SessionTables:
     def __init__(self, maker: Maker, *, keeps: bool = True) -> None:
         self._maker, self._keeps = maker, keeps
         self._tables = dict[str, SessionTable]()
-        self._free: Asked | None = (
-            None  # to the database that holds the tables, opened when it is first asked
-        )
+        self._free: Asked | None = None
+        self._held: frozenset[str] = (
+            frozenset()
+        )  # the tables of the database of `_free`, which were asked last
 
     def answer(self, sql: str, parameters: Parameters, options: QueryOptions) -> Callable[[], Result] | None:
         """What answers a statement about tables of the session, or a SELECT over them; None for any other."""
@@ -163,7 +164,7 @@ class SessionTables:
             self.require_none(sql, options)
             return None
         dialect = self._maker.dialect_of(options)
-        return self._opened().explain(sql, parameters, dialect=dialect)
+        return self._opened(named[1]).explain(sql, parameters, dialect=dialect)
 
     def _priced(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Explanation:
         """What CREATE would do and cost."""
@@ -334,8 +335,8 @@ class SessionTables:
         if local is not None and not self._shows_rows(statement, tables):
             return self._estimated(statement, tables, local, sql)
         dialect = self._maker.dialect_of(options)
-        found = self._opened().query(sql, parameters, dialect=dialect)
-        return replace(found, receipt=receipt)
+        found = self._opened(tables).query(sql, parameters, dialect=dialect)
+        return replace(found, receipt=replace(receipt, explained=found.receipt.explained))
 
     def _shows_rows(self, statement: Statement, tables: tuple[SessionTable, ...]) -> bool:
         from dpsql.sql.read.local_select import of_rows
@@ -379,16 +380,18 @@ class SessionTables:
         finally:
             connection.close()
 
-    def _opened(self) -> Asked:
+    def _opened(self, tables: Sequence[SessionTable]) -> Asked:
+        """A connection to a database of these tables, which is kept for the next SELECT."""
         from dpsql.backends.memory import add_table, empty_database
 
-        if self._free is None:
+        names = frozenset(table.name for table in tables)
+        if self._free is None or not names <= self._held:
+            rows = {table.name: table.made.rows for table in tables}
+            self.forget()
             database = empty_database()
-            for table in self._tables.values():
-                add_table(database, table.name, table.columns, table.made.rows)
-            self._free = self._maker.opened(
-                database, _public([table.name for table in self._tables.values()])
-            )
+            for table in tables:
+                add_table(database, table.name, table.columns, rows[table.name])
+            self._free, self._held = self._maker.opened(database, _public(sorted(names))), names
         return self._free
 
     def forget(self) -> None:

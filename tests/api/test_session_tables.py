@@ -83,6 +83,7 @@ def test_a_select_over_invented_rows_is_free_and_says_so(asked: Connection) -> N
     assert asked.is_free("SELECT 1 FROM s")
     assert not asked.is_free("SELECT 1 FROM visits")
     assert asked.explain("SELECT COUNT(*) FROM s").price is None
+    assert asked.query("EXPLAIN SELECT COUNT(*) FROM s").receipt.explained
     assert spent(asked) > before  # of the shadowed one alone
 
 
@@ -199,6 +200,25 @@ def test_tables_are_listed_and_offered(asked: Connection) -> None:
     described = {table.name: table.kind for table in asked.describe().tables}
     assert described == {"visits": "", "s": "synthetic", "r": "randomised"}
     assert asked.tables_of_session()["r"] == ("plan", "w", "urgent")
+
+
+def test_tables_of_a_session_are_joined() -> None:
+    """Several synthetic tables in one SELECT, whichever were asked before."""
+    with connected(rows=200) as con:
+        for name in ("a", "b", "c"):
+            con.query(f"CREATE SYNTHETIC TABLE {name} AS SELECT plan, urgent FROM visits WITH (epsilon = 5)")
+        for sql in (
+            "{a}",
+            "{b}",
+            "{a} JOIN {b} USING (plan)",
+            "{c}",
+            "{a} JOIN {b} USING (plan) JOIN {c} USING (plan)",
+        ):
+            tables = sql.format(
+                **{name: f"(SELECT DISTINCT plan FROM {name} WHERE plan <> 'x')" for name in "abc"}
+            )
+            found = con.query(f"SELECT COUNT(*) AS n FROM {tables}")
+            assert found.rows == ((3,),)
 
 
 def test_a_call_and_a_text_agree_or_are_refused(asked: Connection) -> None:
