@@ -123,8 +123,8 @@ class Engine:
         """What was planned, with the stored releases that there are now, where the query allows them."""
         return self._replay.replay(planned) if planned.asked.replay else planned
 
-    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """As `prepare`, without a look at stored releases.
+    def planned(self, asked: Query, at: Fraction | None = None, *, apart: bool = False) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`.
 
         A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
         moment at which it was asked for.
@@ -155,7 +155,10 @@ class Engine:
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
             release: analyse(
-                release if replaced else with_partition_filters(release), public, replace=replaced
+                release if replaced else with_partition_filters(release),
+                public,
+                replace=replaced,
+                apart=apart,
             )
             for release in before
             if isinstance(release, Release)

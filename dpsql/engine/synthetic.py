@@ -7,23 +7,28 @@ mechanism stands in that query's plan.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.domains import Domain, product
+from dpsql.analysis.domains import MAX_GROUPS, Domain, product
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
 from dpsql.plan.sampling import sampling_rate
-from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
+from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
+from dpsql.planning.synthesis import Request, StreamRequest, fits, planned, shape_of
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.request.target import Target
 from dpsql.result import Receipt
+from dpsql.sql.emit.marginals import emit_marginals
 from dpsql.sql.emit.outer_query import unchanged
 from dpsql.sql.emit.statement import emit
-from dpsql.synthesis.mechanism import METHODS, Mwem, SmallDatabase
+from dpsql.synthesis.mechanism import Mwem
+from dpsql.synthesis.methods import METHODS, SyntheticMethod
+from dpsql.synthesis.mst import MOST_COLUMNS, Mst, read_by, require_tables
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, workload
@@ -51,10 +56,12 @@ class PreparedSynthesis:
 
 
 def prepare(
-    engine: Engine, asked: Query, wanted: Workload, method: str, rounds: int | None
+    engine: Engine, asked: Query, wanted: Workload, method: str | None, rounds: int | None
 ) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.synthetic`."""
-    if method not in METHODS:
+    if method is None and rounds is not None:
+        method = Mwem.method
+    if method is not None and method not in METHODS:
         raise ProgrammingError(
             f"there is no method {method!r}",
             code="synthetic_method",
@@ -68,8 +75,10 @@ def prepare(
         engine,
         asked,
         wanted,
-        lambda marginals: Request(marginals, method, rounds),
-        named=("SYNTHETIC TABLE", method),
+        lambda shape, marginals: Request(
+            marginals, method or (Mwem.method if fits(shape) else Mst.method), rounds
+        ),
+        "SYNTHETIC TABLE",
     )
     return replace(found, prepared=engine.replayed(found.prepared))
 
@@ -80,8 +89,8 @@ def prepare_local(engine: Engine, asked: Query) -> PreparedSynthesis:
         engine,
         asked,
         "marginals(1)",
-        lambda _: Request((), RandomizedTable.method),
-        named=("LOCAL TABLE", RandomizedTable.method),
+        lambda _, __: Request((), RandomizedTable.method),
+        "LOCAL TABLE",
     )
     return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
 
@@ -114,8 +123,8 @@ def prepare_stream(
         engine,
         asked,
         wanted,
-        lambda marginals: StreamRequest(marginals, updates, queries),
-        named=("STREAM", WeightsStream.method),
+        lambda _, marginals: StreamRequest(marginals, updates, queries),
+        "STREAM",
     )
 
 
@@ -123,38 +132,50 @@ def _prepared(
     engine: Engine,
     asked: Query,
     wanted: Workload,
-    request: Callable[[tuple[Marginal, ...]], Request | StreamRequest],
-    *,
-    named: tuple[str, str],
+    request: Callable[[tuple[int, ...], tuple[Marginal, ...]], Request | StreamRequest],
+    what: str,
 ) -> PreparedSynthesis:
-    prepared = engine.prepare(replace(asked, sql=_counted(asked.sql), replay=False))
+    prepared = engine.planned(replace(asked, sql=_counted(asked.sql), replay=False), apart=True)
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
     if sampling_rate(part.release.input) is not None:
         raise QueryRejected(
-            f"no {named[0].lower()} is made of a sample of the units",
+            f"no {what.lower()} is made of a sample of the units",
             code="sample",
             hint="leave the sample out",
             text=asked.sql,
         )
-    if shape_of(analysis) is None:
+    shape = shape_of(analysis)
+    if shape is None:
         raise QueryRejected(
-            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
-            "none of them hidden for being rare",
+            "a synthetic table is of columns whose values are public, none of them hidden for being rare",
             code="synthetic_domain",
-            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+            hint="let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         )
-    plan = planned(analysis, part.price, engine.public, request(workload(wanted, columns)))
+    marginals = workload(wanted, columns)
+    made = request(shape, marginals)
+    method = made.method
+    if method == Mst.method:
+        require_tables(shape, marginals, columns)
+    elif not fits(shape):
+        raise QueryRejected(
+            f"these columns have {math.prod(shape):,} combinations of values; what is held for each of them is for "
+            f"{MAX_GROUPS:,} at most, of {MOST_HELD} columns",
+            code="synthetic_domain",
+            hint="con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    plan = planned(analysis, part.price, engine.public, made)
     verify(plan)
     statement = emit(analysis, (), None, (), part.dialect)
-    made = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
+    if method == Mst.method:
+        statement = emit_marginals(statement, read_by(len(shape), marginals), part.dialect)
+    whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
-    found = PreparedSynthesis(made, columns, types, analysis.domains or ())
-    what, method = named
+    found = PreparedSynthesis(whole, columns, types, analysis.domains or ())
     terms = f"epsilon = {float(prepared.terms.epsilon):g}, workload = {_named(found)}, method = '{method}'"
     text = f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
-    return replace(found, prepared=replace(made, asked=replace(asked, sql=text)))
+    return replace(found, prepared=replace(whole, asked=replace(asked, sql=text)))
 
 
 def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
@@ -189,7 +210,7 @@ def opened(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream,
     return engine.open_stream(synthesis.prepared)
 
 
-def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream | RandomizedTable:
+def _mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")

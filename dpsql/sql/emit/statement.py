@@ -43,7 +43,8 @@ class Statement:
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
     for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
     in stages instead, from which `emit_sums` gives the groups, with `clamped` sums in place of histograms. `held` are the
-    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them.
+    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them. Rows of
+    several sets of keys say in `left_out` which keys theirs leaves out.
     """
 
     sql: str
@@ -55,12 +56,15 @@ class Statement:
     score: str | None = None
     stages: Stages | None = field(default=None, hash=False)
     held: tuple[tuple[str, str], ...] = field(default=(), hash=False)
+    left_out: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns."""
         score = () if self.score is None else (self.score,)
-        return (*self.keys, *self.moments, *self.histograms, *self.clamped, *self.windows, *score)
+        left_out = () if self.left_out is None else (self.left_out,)
+        read = (*self.moments, *self.histograms, *self.clamped, *self.windows)
+        return (*self.keys, *read, *score, *left_out)
 
     def named(self, row: Sequence[Any]) -> dict[str, Any]:
         """A row of the result, by the names of its columns."""
