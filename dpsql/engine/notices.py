@@ -27,6 +27,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
@@ -64,6 +65,9 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
     for table in tables if released else ():
         yield from _left_out(table)
     for table in tables:
+        if table.plan.top_k is not None and table.rows:
+            far = shortfall(table.plan, table.plan.top_k, CONFIDENCE)
+            yield f"{far[0].upper()}{far[1:]}."
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
 
@@ -89,6 +93,15 @@ def _sampled(plan: MeasurementPlan) -> Iterator[str]:
             f"The answer is of a sample, in which each privacy unit is with probability {percent(rate)}; intervals hold for the "
             f"sample. Of all units, a count or a sum is about the answer / {float(rate):.6g}."
         )
+
+
+def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
+    """How far from the best the scores of the chosen groups are, at most."""
+    groups = math.prod(map(len, plan.analysis.domains or ()))
+    steps = chosen.shortfall(groups, confidence)
+    lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
+    off = steps * float(lattice.step) if lattice is not None else steps
+    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
 
 
 def _nothing_selected(plan: MeasurementPlan, which: str) -> str:

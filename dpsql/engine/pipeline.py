@@ -21,6 +21,7 @@ from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
+from dpsql.covariance import semidefinite
 from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
@@ -179,7 +180,15 @@ class Engine:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
         return PreparedQuery(
-            asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
+            asked,
+            agreed,
+            parsed.explain,
+            outer,
+            prepared,
+            above,
+            sql,
+            constants=lowered.constants,
+            matrix=parsed.matrix,
         )
 
     def _measured(
@@ -472,7 +481,7 @@ class Engine:
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
                 for kind, of in zip(types, digits, strict=False)
             ),
-            rows=_rows(rows, digits),
+            rows=semidefinite(_rows(rows, digits), prepared.matrix),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,

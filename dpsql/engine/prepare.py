@@ -239,7 +239,8 @@ class PreparedQuery:
     `releases` are in the order in which they are answered; there are none where the query reads
     nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
     values of queries over what was released before, `steps` the charges of earlier steps to the same target,
-    `constants` what the statement reads of the time at which it was asked.
+    `constants` what the statement reads of the time at which it was asked. `matrix` are the places of the columns that are the
+    entries on and above the diagonal of a covariance matrix.
     """
 
     asked: Query
@@ -252,6 +253,7 @@ class PreparedQuery:
     known: Known = field(default_factory=dict, hash=False)
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
+    matrix: tuple[int, ...] = ()
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:

@@ -26,6 +26,7 @@ from . import (
     reservations,
     sampling,
     server,
+    session,
     sources,
     sql,
     staircase,
@@ -64,6 +65,7 @@ FAULTS = tuple(
         sampling,
         sources,
         server,
+        session,
         http,
         read_types,
     )

@@ -30,6 +30,9 @@ STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("PIVOT_LONGER", "PIVOT_WIDER"), PIVOTS),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
     **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
+    "CREATE": "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; "
+    "all others are the owner's",
+    "DROP": "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
     "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",
     "CALL": "functions that make rows stand in FROM: SELECT x FROM RANGE(3) AS t(x)",
     "TABLE": "SELECT … FROM t",
