@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.domains import MAX_GROUPS, Domain, product
+from dpsql.analysis.domains import MAX_GROUPS, Domain, domain, product
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.backends.quoting import identifier
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Release
+from dpsql.plan.sampling import sampling_rate
+from dpsql.plan.types import Type
 from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
 from dpsql.planning.synthesis import Request, StreamRequest, fits, planned, shape_of
 from dpsql.planning.verify import verify
@@ -25,6 +31,8 @@ from dpsql.result import Receipt
 from dpsql.sql.emit.marginals import emit_marginals
 from dpsql.sql.emit.outer_query import unchanged
 from dpsql.sql.emit.statement import emit
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import parse_once
 from dpsql.synthesis.mechanism import Mwem
 from dpsql.synthesis.methods import METHODS, SyntheticMethod
 from dpsql.synthesis.mst import MOST_COLUMNS, Mst, read_by, require_tables
@@ -33,6 +41,8 @@ from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
 
+STEPS = 256
+"""Steps of a column that is rounded to one of its bounds; what they lose of a mean is in its interval."""
 Workload = str | Iterable[Sequence[str] | str]
 
 
@@ -44,6 +54,8 @@ class PreparedSynthesis:
     columns: tuple[str, ...]
     types: tuple[str, ...]
     domains: tuple[Domain, ...]
+    ends: tuple[Interval | None, ...] = ()
+    """Of each column whose values are rounded to one of two ends, these."""
 
     @property
     def workload(self) -> tuple[Marginal, ...]:
@@ -84,14 +96,28 @@ def prepare(
 
 def prepare_local(engine: Engine, asked: Query) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.randomize`."""
-    found = _prepared(
+    try:
+        found = _randomizing(engine, asked)
+    except QueryRejected as error:
+        if error.code not in ("synthetic_domain", "delta_required"):
+            raise
+        bounds = bounds_of_columns(engine, asked)
+        if not any(bounds.values()):
+            raise
+        rounded = tuple(place for place, ends in enumerate(bounds.values()) if ends is not None)
+        steps = _randomizing(engine, replace(asked, sql=in_steps(asked.sql, bounds)), rounded)
+        found = under(replace(steps, ends=tuple(bounds.values())), _statement_of(steps, asked, "LOCAL TABLE"))
+    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
+
+
+def _randomizing(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) -> PreparedSynthesis:
+    return _prepared(
         engine,
         asked,
         "marginals(1)",
-        lambda _, __: Request((), RandomizedTable.method),
+        lambda _, __: Request((), RandomizedTable.method, rounded=rounded),
         "LOCAL TABLE",
     )
-    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
 
 
 def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
@@ -100,14 +126,30 @@ def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
     made = _mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
         raise TypeError("a randomised table has a plan of its own")
+    ends = synthesis.ends or (None,) * len(synthesis.columns)
+    meaning = [
+        dict(zip(values, values, strict=True))
+        if end is None
+        else {values[0]: end_of(end)[0], values[-1]: end_of(end)[1]}
+        for values, end in zip(synthesis.domains, ends, strict=True)
+    ]
+    cells = (
+        (*(names[value] for names, value in zip(meaning, row, strict=False)), row[-1])
+        for row in table.rows
+        if row[-1]
+    )
     return LocalTable(
         synthesis.columns,
-        synthesis.types,
-        tuple(map(tuple, synthesis.domains)),
-        tuple(row for row in table.rows if row[-1]),
+        tuple(
+            kind if end is None else Type.DOUBLE.value
+            for kind, end in zip(synthesis.types, ends, strict=True)
+        ),
+        tuple(tuple(names.values()) for names in meaning),
+        tuple(cells),
         made.odds,
         receipt,
         made.count.half_width,
+        steps=tuple(0.0 if end is None else step_of(end) for end in ends),
     )
 
 
@@ -134,10 +176,17 @@ def _prepared(
     request: Callable[[tuple[int, ...], tuple[Marginal, ...]], Request | StreamRequest],
     what: str,
 ) -> PreparedSynthesis:
-    prepared = engine.planned(replace(asked, sql=_counted(asked.sql), replay=False), apart=True)
+    prepared = _prepared_count(engine, asked)
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
+    if sampling_rate(part.release.input) is not None:
+        raise QueryRejected(
+            f"no {what.lower()} is made of a sample of the units",
+            code="sample",
+            hint="leave the sample out",
+            text=asked.sql,
+        )
     shape = shape_of(analysis)
     if shape is None:
         raise QueryRejected(
@@ -165,9 +214,17 @@ def _prepared(
     whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
     found = PreparedSynthesis(whole, columns, types, analysis.domains or ())
-    terms = f"epsilon = {float(prepared.terms.epsilon):g}, workload = {_named(found)}, method = '{method}'"
-    text = f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
-    return replace(found, prepared=replace(whole, asked=replace(asked, sql=text)))
+    text = _statement_of(found, asked, what, method)
+    return under(replace(found, prepared=replace(whole, asked=asked)), text)
+
+
+def _statement_of(
+    found: PreparedSynthesis, asked: Query, what: str, method: str = RandomizedTable.method
+) -> str:
+    """The text of the ledger's entry: a statement that says what is made."""
+    epsilon = float(found.prepared.terms.epsilon)
+    terms = f"epsilon = {epsilon:g}, workload = {_named(found)}, method = '{method}'"
+    return f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
 
 
 def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
@@ -209,9 +266,74 @@ def _mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | Ran
     return plan.mechanism
 
 
+def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
+    """The count that is prepared; the place of a refusal is that in the text which was asked."""
+    counted = _counted(asked.sql)
+    try:
+        return engine.prepare(replace(asked, sql=counted, replay=False))
+    except QueryRejected as error:
+        if error.text == counted and error.position is not None:
+            line = error.position.line - 1
+            inside = 1 <= line <= asked.sql.count("\n") + 1
+            error.position = Position(line, error.position.column) if inside else None
+            error.text = asked.sql
+        raise
+
+
+def under(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
+    """The same, charged under the statement that a user wrote."""
+    prepared = synthesis.prepared
+    return replace(synthesis, prepared=replace(prepared, asked=replace(prepared.asked, sql=text)))
+
+
+def bounds_of_columns(engine: Engine, asked: Query) -> dict[str, Interval | None]:
+    """The bounds of each column that has no public values, by name; None for a column that has values, or no bounds either."""
+    parsed = parse_once(_counted(asked.sql), asked.dialect)
+    outer = lower(
+        parsed, engine.catalog, engine.public, asked.parameters, asked.max_groups, at=asked.time
+    ).outer
+    release = outer.source
+    if not isinstance(release, Release):
+        return {}
+    known = conditions(release.input)
+    found = dict[str, Interval | None]()
+    for output, key in zip(outer.outputs, release.keys, strict=False):
+        ends = interval(key.expr, known)
+        rounds = key.expr.type.numeric and ends.bounded and domain(key.expr, known) is None
+        found[output.name] = ends if rounds and step_of(ends) > 0 else None
+    return found
+
+
+def in_steps(sql: str, bounds: Mapping[str, Interval | None]) -> str:
+    """The query in which each column that has bounds is the nearest of `STEPS` steps, the middle one where it is missing."""
+    columns = list[str]()
+    for name, ends in bounds.items():
+        quoted = identifier(name)
+        if ends is None:
+            columns.append(quoted)
+            continue
+        low, _ = end_of(ends)
+        level = f"CAST(FLOOR(({quoted} - {low!r}) / {step_of(ends)!r} + 0.5) AS INTEGER)"
+        columns.append(f"COALESCE({level}, {STEPS // 2}) AS {quoted}")
+    return f"SELECT {', '.join(columns)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS rows_in_steps"
+
+
+def end_of(ends: Interval) -> tuple[float, float]:
+    """Both ends of a bounded interval."""
+    if ends.low is None or ends.high is None:
+        raise TypeError("a column that is rounded has bounds")
+    return float(ends.low), float(ends.high)
+
+
+def step_of(ends: Interval) -> float:
+    """The length of one step between the ends."""
+    low, high = end_of(ends)
+    return (high - low) / STEPS
+
+
 def _counted(sql: str) -> str:
-    """The query that counts the rows of another by all its columns."""
-    return f"SELECT *, COUNT(*) FROM (\n{sql.strip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
+    """The query that counts the rows of another by all its columns; each place of it is one line further down."""
+    return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
 def _columns(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:

@@ -25,11 +25,12 @@ MOST_COLUMNS = 16
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a synthetic table beside its rows; None leaves a number to the method."""
+    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `rounded` are columns of steps."""
 
     workload: tuple[Marginal, ...]
     method: str
     rounds: int | None = None
+    rounded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def planned(
             queries=asked.queries,
         )
     elif asked.method == RandomizedTable.method:
-        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace)
+        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace, rounded=asked.rounded)
     elif asked.method == Mwem.method:
         made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
     elif asked.method == Mst.method:

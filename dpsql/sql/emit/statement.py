@@ -28,6 +28,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
+from dpsql.sql.emit.sample import PLACEHOLDER, sampled_by
 from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, clamped_sums, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
@@ -76,15 +77,19 @@ def emit(
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
     target: Dialect = DUCKDB,
+    *,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The only statement that reads private rows for a release, in the dialect `target`.
+
+    Where units are sampled, the `secret` decides which.
 
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
     `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
     """
     target.require(analysis.release)
-    with written_in(target), holding() as held:
+    with written_in(target), sampled_by(secret), holding() as held:
         statement = _emitted(analysis, quantiles, top_k, clamps)
     for text in (statement.sql, *(query for _, query in held)):
         target.require_text(text)
@@ -125,13 +130,14 @@ def emit_sums(
     unclamped: Container[Statistic] = (),
     *,
     target: Dialect = DUCKDB,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
     Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
     with these keys: see `reads_selected`.
     """
-    with written_in(target), holding() as held:
+    with written_in(target), sampled_by(secret), holding() as held:
         statement = _emitted_sums(analysis, quantiles, clamps, selected, unclamped)
     return replace(statement, held=tuple(held))
 
