@@ -42,8 +42,8 @@ class Merged:
         rare = noisy < least
         if rare.sum() < 2:
             return cls(np.arange(len(noisy)), len(noisy))
-        kept = int((~rare).sum())
-        return cls(np.where(rare, kept, np.cumsum(~rare) - 1), kept + 1)
+        frequent = int((~rare).sum())
+        return cls(np.where(rare, frequent, np.cumsum(~rare) - 1), frequent + 1)
 
     @property
     def values(self) -> Floats:
