@@ -392,7 +392,7 @@ def needed(
 
     Raises ProgrammingError if there is none, unless a `server` may have one.
     """
-    from dpsql.sql.read.parse import stated
+    from dpsql.sql.read.stated import stated
 
     said = stated(sql, dialect)
     if target_error is None and said.target_error is None:

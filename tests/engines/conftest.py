@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +20,6 @@ def server() -> Iterator[postgres.Server]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session of a local Spark of this process; skips where pyspark or Java is missing, but not in CI."""
-    missing = importlib.util.find_spec("pyspark") is None or shutil.which("java") is None
-    if missing and not os.environ.get("CI"):
-        pytest.skip("pyspark or Java is not installed")
+    sparks.require()
     with sparks.running() as session:
         yield session

@@ -7,6 +7,7 @@ in a cluster it may hang on here.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -61,6 +62,13 @@ _TYPES = {
     "BLOB": "BINARY",
     "BOOLEAN": "BOOLEAN",
 }
+
+
+def require() -> None:
+    """Skips a test where pyspark or Java is missing, but not in CI."""
+    missing = importlib.util.find_spec("pyspark") is None or shutil.which("java") is None
+    if missing and not os.environ.get("CI"):
+        pytest.skip("pyspark or Java is not installed")
 
 
 @contextlib.contextmanager

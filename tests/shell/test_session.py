@@ -194,8 +194,10 @@ def test_narrow_terminals_break_no_word(session: Session, monkeypatch: pytest.Mo
     said = ask(session, "\\budget")
     assert re.search(r"(?m)^accountant +\w+$", said)
     assert max(map(len, said.splitlines())) <= 40
-    none = ask(session, "SELECT plan, cost AS the_cost_of_a_visit, day AS the_day FROM visits LIMIT 0;")
-    assert none.splitlines()[:2] == ["no row of plan, the_cost_of_a_visit,", "the_day"]
+    none = ask(
+        session, "SELECT plan, cost AS what_a_visit_costs_us, day AS the_day_of_it FROM visits LIMIT 0;"
+    )
+    assert none.splitlines()[:2] == ["no row of plan, what_a_visit_costs_us,", "the_day_of_it"]
     monkeypatch.setenv("COLUMNS", "200")
     assert ask(session, "\\budget").splitlines()[0].split()[:2] == ["table", "accountant"]
 
@@ -333,3 +335,16 @@ def test_when_an_entry_is_complete() -> None:
         assert unfinished(entry), entry
     assert list(parts("a ; b")) == ["a", "b"]
     assert list(parts("\\explain a; b")) == ["\\explain a; b"]
+
+
+def test_tables_of_the_session(session: Session) -> None:
+    """They are made, listed, asked and dropped in the shell, at what the statement says; and asked without any loss set."""
+    made = ask(session, "CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits WITH (epsilon = 0.5);")
+    assert "charged to visits: ε 0.5" in made
+    session.state.epsilon = None
+    assert "synthetic" in ask(session, "SHOW TABLES")
+    assert "free" in ask(session, "\\d S")
+    found = ask(session, "SELECT COUNT(*) AS n FROM s;")
+    assert found.endswith("nothing was charged: ledger entry 1 paid for the table")
+    assert ask(session, "DROP TABLE s").endswith("nothing was charged")
+    assert "no privacy loss given" in fail(session, "SELECT COUNT(*) FROM s")

@@ -16,7 +16,7 @@ from dpsql.backends.public_copies import Columns, PublicCopies
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.backends.spark.session import is_remote, opened, pin, quiet
+from dpsql.backends.spark.session import end, is_remote, opened, pin, quiet
 from dpsql.backends.spark.tables import Described
 from dpsql.backends.spark.types import engine_type
 from dpsql.errors import BackendError, OperationalError
@@ -222,9 +222,7 @@ class SparkBackend:
     def close(self) -> None:
         """Lets the copies go, and ends the application or the session if it is dpsql's own."""
         self._copies.close()
-        if self._owned:
-            with suppress(Exception), quiet():
-                self._session.stop()
+        end(self._session, self._owned)
 
     def _rows(self, table: str, read: Columns) -> list[tuple[Any, ...]]:
         items = (

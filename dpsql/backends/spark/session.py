@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def opened(database: Any) -> tuple[Any, bool]:
         return _beside(database), False
     session_class = _driver()
     if database.startswith("sc://"):
-        return _connected(lambda: session_class.builder.remote(database).create()), True
+        return _connected(lambda: _remote(database)), True
     if session_class.getActiveSession() is not None:
         raise OperationalError(
             "this process has a Spark session already",
@@ -55,6 +55,26 @@ def _beside(session: Any) -> Any:
         return _connected(session.newSession)
     builder = session.client._builder  # noqa: SLF001  (Connect has no newSession)
     return _connected(lambda: type(session)(connection=builder))
+
+
+def _remote(url: str) -> Any:
+    """A session of Spark Connect that is not the process's active one, which may be its owner's."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    return ConnectSession(connection=url)
+
+
+def end(session: Any, owned: bool) -> None:
+    """Ends what `opened` gave: the application if it was begun for dpsql, and of Spark Connect the session alone.
+
+    A Connect session's own `stop` would end the server, too, where the same process began it (`remote("local")`).
+    """
+    with suppress(Exception), quiet():
+        if is_remote(session):
+            session.client.release_session()
+            session.client.close()
+        elif owned:
+            session.stop()
 
 
 def _driver() -> Any:

@@ -110,7 +110,8 @@ def lower(
     check_counted(context, outer)
     if outer.limit == 0:
         outer = without_rows(context, node, outer.outputs) or outer
-    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
+    at_sample = context.source.position(context.samples[0]) if context.samples else None
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
