@@ -14,6 +14,7 @@ from dpsql.errors import DataError, OperationalError, ProgrammingError
 MOST_LABELS = 60
 """Rows with labels that fit into a figure."""
 _MOST_POINTS = 10_000
+_FEW_TICKS = 12
 _MOST_PANES = 4
 Point = tuple[Any, tuple[float, float] | None]
 """A value with the ends of its interval."""
@@ -71,6 +72,8 @@ def intervals_figure(
         if along:
             axes.errorbar([keys[place][0] for place in places], values, yerr=bars, fmt="o", capsize=3)
             axes.set(ylabel=label, xlabel=title_of_keys)
+            if _whole(keys):  # no tick stands between two of them
+                axes.xaxis.get_major_locator().set_params(integer=True)
         else:
             axes.errorbar(values, places, xerr=bars, fmt="o", capsize=3)
             axes.set(
@@ -122,11 +125,13 @@ def intervals_chart(
         kind = "temporal" if days else "quantitative" if along else "nominal"
         key: dict[str, Any] = {"field": "key", "type": kind, "title": title_of_keys}
         if along:
-            key["scale"] = {"zero": False}
+            key["scale"] = {"zero": False, "padding": 12}
+            key["axis"] = _whole_axis(keys) if _whole(keys) else altair.Undefined
         else:
             key["sort"] = None
         label = f"{name}, with {100 * confidence:g}% intervals"
         own, other = ("x", "y") if along else ("y", "x")
+        value = {"type": "quantitative", "title": label, "scale": {"zero": False}}
         base = altair.Chart(altair.Data(values=rows)).encode(
             tooltip=[
                 altair.Tooltip(field=field, type=kind if field == "key" else "quantitative", title=said)
@@ -136,12 +141,12 @@ def intervals_chart(
         bars = base.mark_rule().encode(
             **{
                 own: key,
-                other: {"field": "low", "type": "quantitative", "title": label},
+                other: {"field": "low", **value},
                 f"{other}2": {"field": "high"},
             }
         )
         dots = base.mark_point(filled=True, size=60, opacity=1).encode(
-            **{own: key, other: {"field": "value", "type": "quantitative", "title": label}}
+            **{own: key, other: {"field": "value", **value}}
         )
         panes.append(altair.layer(bars, dots))
     chart = panes[0] if len(panes) == 1 else altair.hconcat(*panes)
@@ -200,6 +205,17 @@ def _axis(
         return along, keys, columns, title
     drawn = [(name, [points[place] for place in known]) for name, points in columns]
     return True, [keys[place] for place in known], drawn, f"{title}, without NULL"
+
+
+def _whole(keys: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether the keys of an axis are whole numbers."""
+    return all(isinstance(key, int) for (key,) in keys)
+
+
+def _whole_axis(keys: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Altair's axis of whole numbers: each of a few, else ticks at whole numbers."""
+    found = sorted({key for (key,) in keys})
+    return {"format": "d", **({"values": found} if len(found) <= _FEW_TICKS else {"tickMinStep": 1})}
 
 
 def _label(key: tuple[Any, ...]) -> str:

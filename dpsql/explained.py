@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,7 +23,7 @@ class Price:
         return f"{most}ε {rounded(self.epsilon, 6, up=True)}, charged to {' and '.join(self.accounts)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExplainedQuery:
     """The plan of a query with its proofs and its price, line by line; `receipt` is that of an answer, uncharged.
 
@@ -36,6 +37,12 @@ class ExplainedQuery:
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def result(self) -> Result:
         """The explanation as a result of one text column."""

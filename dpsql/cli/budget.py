@@ -63,12 +63,12 @@ def budget(
 def _ask(address: str, entries: int) -> None:
     import dpsql
     from dpsql.shell.costs import budget_table
-    from dpsql.shell.view import View
+    from dpsql.shell.view import View, records
 
     if entries:
         raise ProgrammingError("--entries reads a ledger, which is the server's", code="argument")
     with dpsql.connect(address) as connection:
-        print(View.of(sys.stdout).show(budget_table(connection.budget().values())))
+        print(records(budget_table(connection.budget().values()), View.of(sys.stdout)))
 
 
 def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> None:
@@ -77,7 +77,7 @@ def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> Non
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
     from dpsql.shell.costs import budget_table, failure_lines
-    from dpsql.shell.view import View
+    from dpsql.shell.view import View, records
 
     rules, view = load(policy), View.of(sys.stdout)
     # A ledger that is not there yet is not made by looking at it.
@@ -90,7 +90,7 @@ def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> Non
         max_failures=rules.max_failures_of_tables(),
     )
     try:
-        print(view.show(budget_table(book.states())))
+        print(records(budget_table(book.states()), view))
         for state in book.reservations():
             print(_reservation(state))
         if known:

@@ -49,7 +49,7 @@ from dpsql.request.target import CONFIDENCE, Target
 from dpsql.sql.emit.outer_query import Copies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation(ExplainedQuery):
     """What EXPLAIN prints; `prepared` holds the same as data."""
 

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -94,7 +95,9 @@ def _records(result: Result, view: View) -> str:
             lines.add_row(Text(printable(column.name)), Text(printable(text)))
         title = f"─ row {row + 1} "
         parts += [title + "─" * max(min(view.columns, view.width) - len(title), 0), lines]
-    return view.show(*parts) if parts else view.show(as_table(result))
+    if not parts:
+        return textwrap.fill(f"no row of {', '.join(map(printable, result.columns))}", view.columns)
+    return view.show(*parts)
 
 
 def listed(

@@ -15,7 +15,7 @@ from dpsql.shell import answers, costs, describe
 from dpsql.shell.answers import Format
 from dpsql.shell.settings import PLAIN, switch, theme
 from dpsql.shell.state import Asking, Reply, State
-from dpsql.shell.view import table
+from dpsql.shell.view import records, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _describe(state: State, name: str) -> Reply:
 
 
 def _budget(state: State, _: str) -> Reply:
-    return Reply(state.view.show(costs.budget_table(state.connection.budget().values())))
+    return Reply(records(costs.budget_table(state.connection.budget().values()), state.view))
 
 
 def _epsilon(state: State, text: str) -> Reply:

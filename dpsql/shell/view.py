@@ -63,6 +63,25 @@ class View:
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+def records(made: Table, view: View) -> str:
+    """A table, or, where it is wider than the terminal, each of its rows as lines."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if Console(width=_UNBOUNDED).measure(made).maximum <= view.width:
+        return view.show(made)
+    parts: list[RenderableType] = []
+    for row in zip(*(column.cells for column in made.columns), strict=True):
+        lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        lines.add_column(style="bold", no_wrap=True)
+        lines.add_column(overflow="fold")
+        for column, cell in zip(made.columns, row, strict=True):
+            lines.add_row(column.header, cell)
+        parts += [*([Text("")] if parts else []), lines]
+    return view.show(*parts)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
     """A table with a rule under its head; `right` are the columns to align right.
 

@@ -128,3 +128,23 @@ def test_plot_says_what_it_needs(cities: Result, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(dpsql.ProgrammingError) as caught:
         cities.plot()
     assert caught.value.code == "plot_unavailable"
+
+
+def test_whole_numbers_have_no_ticks_between_them(con: Connection) -> None:
+    """Keys 0 and 1 are drawn at 0 and 1, by matplotlib and by Altair."""
+    found = con.query(
+        "SELECT CASE WHEN age > 40 THEN 1 ELSE 0 END AS older, COUNT(*) AS n FROM people GROUP BY older"
+    )
+    figure = found.plot(x="older", y="n")
+    figure.canvas.draw()
+    assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())
+    drawn = found.chart(x="older", y="n").to_dict()
+    assert drawn["layer"][0]["encoding"]["x"]["axis"] == {"format": "d", "values": [0, 1]}
+
+
+def test_an_explanation_shows_its_lines_in_a_notebook(con: Connection) -> None:
+    """As text and as HTML, where an answer shows its table."""
+    said = con.explain("SELECT COUNT(*) FROM people WHERE age < 30")
+    assert repr(said) == str(said)
+    assert said._repr_html_().startswith("<pre>Price\n")
+    assert "age &lt; 30" in said._repr_html_()

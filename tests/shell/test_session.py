@@ -187,6 +187,21 @@ def test_rows_as_lines(session: Session, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "error[argument]" in fail(session, "\\x perhaps")
 
 
+def test_narrow_terminals_break_no_word(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets, and the columns of an answer without rows, where they are wider than the terminal."""
+    session.state.view = View(fit=True)
+    monkeypatch.setenv("COLUMNS", "40")
+    said = ask(session, "\\budget")
+    assert re.search(r"(?m)^accountant +\w+$", said)
+    assert max(map(len, said.splitlines())) <= 40
+    none = ask(
+        session, "SELECT plan, cost AS what_a_visit_costs_us, day AS the_day_of_it FROM visits LIMIT 0;"
+    )
+    assert none.splitlines()[:2] == ["no row of plan, what_a_visit_costs_us,", "the_day_of_it"]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert ask(session, "\\budget").splitlines()[0].split()[:2] == ["table", "accountant"]
+
+
 def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
     r"""\i answers the entries of a file, \o writes answers to one, \g to one for once; what they cost is still told."""
     questions, out, once = tmp_path / "q.sql", tmp_path / "out.csv", tmp_path / "once.json"
