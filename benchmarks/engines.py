@@ -272,8 +272,8 @@ def table(found: Sequence[Times], scale: str, rounds: int) -> Table:
         shown.add_column(name, justify="right")
     for each in found:
         times = map(median_ms, (each.plain, each.by_hand, each.private))
-        ratios = (f"{each.ratio(to):.2f}" for to in (each.plain, each.by_hand))
-        shown.add_row(each.question, each.engine, *times, *ratios)
+        parts = (f"{each.ratio(to):.2f}" for to in (each.plain, each.by_hand))
+        shown.add_row(each.question, each.engine, *times, *parts)
     for engine in dict.fromkeys(each.engine for each in found):
         ratios = [each.ratio(each.by_hand) for each in found if each.engine == engine]
         mean = statistics.geometric_mean(ratios)

@@ -92,7 +92,7 @@ def connect(
 ) -> Connection | RemoteConnection:
     """Opens private data for questions.
 
-    `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
+    `database` is the path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, each of which is a table;
     the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or the URL of
     a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file

@@ -232,7 +232,7 @@ class SessionTables:
                 self._maker.engine,
                 asked,
                 said.get("workload", "marginals(2)"),
-                said.get("method", "mwem"),
+                said.get("method"),
                 said.get("rounds"),
             )
         return under(found, statement.text)

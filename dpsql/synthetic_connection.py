@@ -76,17 +76,23 @@ class SyntheticConnection(BaseConnection):
         *,
         epsilon: Amount | None = None,
         workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
-        method: str = "mwem",
+        method: str | None = None,
         rounds: int | None = None,
         max_groups: int | None = None,
         replay: bool | None = None,
     ) -> SyntheticTable:
         """A table of invented rows that are distributed as those of a query, as far as its workload asks and the loss allows.
 
-        `sql` selects columns of private rows; each has public values, with at most 100,000 combinations in all. What is asked of
-        the table later is free. `workload` says which marginals matter: "marginals(k)", all of k columns, or a list of groups
-        of column names. `method` is "mwem", which selects `rounds` marginals of the workload after those of single
-        columns (by default twice as many as there are columns), or "blr", which compares all small databases on tiny domains.
+        `sql` selects columns of private rows; each has public values. What is asked of the table later is free. `workload` says
+        which marginals matter: "marginals(k)", all of k columns, or a list of groups of column names. `method` is
+
+        - "mwem", which selects `rounds` marginals of the workload after those of single columns (by default twice as many as there
+          are columns), of at most 16 columns whose values have 100,000 combinations at most;
+        - "mst", which measures single columns and a tree of pairs that it chooses, of up to 40 columns with any number of
+          combinations: it is judged by the workload, which does not change what is measured;
+        - "blr", which compares all small databases on tiny domains.
+
+        By default it is "mwem" where all combinations fit, and "mst" where they do not.
         The loss is charged as that of a query is, and the same table is answered again free, unless `replay=False`.
 
         Raises QueryRejected for rows that are not known to be safe (`synthetic`, `synthetic_domain`), ProgrammingError for a

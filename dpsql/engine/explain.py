@@ -38,11 +38,13 @@ from dpsql.plan.nodes import (
     private_scans,
 )
 from dpsql.plan.render import ordered, phrase
+from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.sampling import loss_on_sample
 from dpsql.request.target import CONFIDENCE, Target
 from dpsql.sql.emit.outer_query import Copies
 
@@ -184,7 +186,8 @@ def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: s
 def _title(relation: Relation) -> str:
     match relation:
         case Scan():
-            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}"
+            part = "" if relation.sample is None else f", {percent(relation.sample)} of the units"
+            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}{part}"
         case Filter():
             return f"Filter {phrase(relation.predicate)}"
         case SemiJoin():
@@ -226,8 +229,20 @@ def _confidence(prepared: PreparedQuery) -> float:
     return float(CONFIDENCE if target is None else target.confidence)
 
 
+def _sample(part: PreparedRelease) -> Iterator[str]:
+    """The sample that is read, and the loss of the noise on it."""
+    rate = sampling_rate(part.release.input)
+    if rate is not None:
+        inner = float(loss_on_sample(part.price.epsilon, rate))
+        yield (
+            f"  Poisson sample of {percent(rate)} of the units: ε {float(part.price.epsilon):.4g} is charged for noise of "
+            f"ε {inner:.4g} on the sample"
+        )
+
+
 def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
+    yield from _sample(part)
     if plan.synthesis is not None:
         for each in plan.synthesis.mechanism.describe():
             yield f"  {each['statistic']}: {each['noise']}"

@@ -22,6 +22,7 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
+from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
@@ -59,6 +60,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         plan = table.plan
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
+    yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
     yield from _mostly_noise(result)
     for table in tables if released else ():
         yield from _left_out(table)
@@ -81,6 +83,16 @@ def selected_from(plan: MeasurementPlan) -> str:
     learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
     least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
     return f"{least}{' where the clamp is as expected' * learnt}"
+
+
+def _sampled(plan: MeasurementPlan) -> Iterator[str]:
+    """A notice that an answer is of a sample, and how it is scaled."""
+    rate = sampling_rate(plan.analysis.release.input)
+    if rate is not None:
+        yield (
+            f"The answer is of a sample, in which each privacy unit is with probability {percent(rate)}; intervals hold for the "
+            f"sample. Of all units, a count or a sum is about the answer / {float(rate):.6g}."
+        )
 
 
 def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:

@@ -33,6 +33,7 @@ from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
+from dpsql.engine.sampling import require_one_sample
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -124,8 +125,8 @@ class Engine:
         """What was planned, with the stored releases that there are now, where the query allows them."""
         return self._replay.replay(planned) if planned.asked.replay else planned
 
-    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """As `prepare`, without a look at stored releases.
+    def planned(self, asked: Query, at: Fraction | None = None, *, apart: bool = False) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`.
 
         A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
         moment at which it was asked for.
@@ -146,10 +147,20 @@ class Engine:
                 "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
             )
         replaced = self.policy.neighbors == "replace"
+        require_one_sample(
+            [step for step in before if isinstance(step, Release)],
+            replace=replaced,
+            targeted=isinstance(wanted.loss, Target),
+            text=parsed.source.text,
+            at=lowered.sample,
+        )
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
             release: analyse(
-                release if replaced else with_partition_filters(release), public, replace=replaced
+                release if replaced else with_partition_filters(release),
+                public,
+                replace=replaced,
+                apart=apart,
             )
             for release in before
             if isinstance(release, Release)
@@ -413,6 +424,7 @@ class Engine:
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
         if prepared.stored is not None:
             return prepared.stored.table
+        prepared = prepared.sampled(self.entropy)
         plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         if statement.stages is not None and refinement is None:
             return self._drawn_in_stages(prepared, statement.stages)

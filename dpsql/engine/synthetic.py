@@ -7,10 +7,11 @@ mechanism stands in that query's plan.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.domains import Domain, domain, product
+from dpsql.analysis.domains import MAX_GROUPS, Domain, domain, product
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.backends.quoting import identifier
 from dpsql.engine.pipeline import Engine
@@ -19,17 +20,22 @@ from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Release
+from dpsql.plan.sampling import sampling_rate
 from dpsql.plan.types import Type
-from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
+from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
+from dpsql.planning.synthesis import Request, StreamRequest, fits, planned, shape_of
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.request.target import Target
 from dpsql.result import Receipt
+from dpsql.sql.emit.marginals import emit_marginals
 from dpsql.sql.emit.outer_query import unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import parse_once
-from dpsql.synthesis.mechanism import METHODS, Mwem, SmallDatabase
+from dpsql.synthesis.mechanism import Mwem
+from dpsql.synthesis.methods import METHODS, SyntheticMethod
+from dpsql.synthesis.mst import MOST_COLUMNS, Mst, read_by, require_tables
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, workload
@@ -61,10 +67,12 @@ class PreparedSynthesis:
 
 
 def prepare(
-    engine: Engine, asked: Query, wanted: Workload, method: str, rounds: int | None
+    engine: Engine, asked: Query, wanted: Workload, method: str | None, rounds: int | None
 ) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.synthetic`."""
-    if method not in METHODS:
+    if method is None and rounds is not None:
+        method = Mwem.method
+    if method is not None and method not in METHODS:
         raise ProgrammingError(
             f"there is no method {method!r}",
             code="synthetic_method",
@@ -78,8 +86,10 @@ def prepare(
         engine,
         asked,
         wanted,
-        lambda marginals: Request(marginals, method, rounds),
-        named=("SYNTHETIC TABLE", method),
+        lambda shape, marginals: Request(
+            marginals, method or (Mwem.method if fits(shape) else Mst.method), rounds
+        ),
+        "SYNTHETIC TABLE",
     )
     return replace(found, prepared=engine.replayed(found.prepared))
 
@@ -105,8 +115,8 @@ def _randomizing(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) ->
         engine,
         asked,
         "marginals(1)",
-        lambda _: Request((), RandomizedTable.method, rounded=rounded),
-        named=("LOCAL TABLE", RandomizedTable.method),
+        lambda _, __: Request((), RandomizedTable.method, rounded=rounded),
+        "LOCAL TABLE",
     )
 
 
@@ -154,8 +164,8 @@ def prepare_stream(
         engine,
         asked,
         wanted,
-        lambda marginals: StreamRequest(marginals, updates, queries),
-        named=("STREAM", WeightsStream.method),
+        lambda _, marginals: StreamRequest(marginals, updates, queries),
+        "STREAM",
     )
 
 
@@ -163,28 +173,49 @@ def _prepared(
     engine: Engine,
     asked: Query,
     wanted: Workload,
-    request: Callable[[tuple[Marginal, ...]], Request | StreamRequest],
-    *,
-    named: tuple[str, str],
+    request: Callable[[tuple[int, ...], tuple[Marginal, ...]], Request | StreamRequest],
+    what: str,
 ) -> PreparedSynthesis:
     prepared = _prepared_count(engine, asked)
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
-    if shape_of(analysis) is None:
+    if sampling_rate(part.release.input) is not None:
         raise QueryRejected(
-            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
-            "none of them hidden for being rare",
-            code="synthetic_domain",
-            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+            f"no {what.lower()} is made of a sample of the units",
+            code="sample",
+            hint="leave the sample out",
+            text=asked.sql,
         )
-    plan = planned(analysis, part.price, engine.public, request(workload(wanted, columns)))
+    shape = shape_of(analysis)
+    if shape is None:
+        raise QueryRejected(
+            "a synthetic table is of columns whose values are public, none of them hidden for being rare",
+            code="synthetic_domain",
+            hint="let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    marginals = workload(wanted, columns)
+    made = request(shape, marginals)
+    method = made.method
+    if method == Mst.method:
+        require_tables(shape, marginals, columns)
+    elif not fits(shape):
+        raise QueryRejected(
+            f"these columns have {math.prod(shape):,} combinations of values; what is held for each of them is for "
+            f"{MAX_GROUPS:,} at most, of {MOST_HELD} columns",
+            code="synthetic_domain",
+            hint="con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    plan = planned(analysis, part.price, engine.public, made)
     verify(plan)
     statement = emit(analysis, (), None, (), part.dialect)
-    made = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
+    if method == Mst.method:
+        statement = emit_marginals(statement, read_by(len(shape), marginals), part.dialect)
+    whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
-    found = PreparedSynthesis(made, columns, types, analysis.domains or ())
-    return under(replace(found, prepared=replace(made, asked=asked)), _statement_of(found, asked, *named))
+    found = PreparedSynthesis(whole, columns, types, analysis.domains or ())
+    text = _statement_of(found, asked, what, method)
+    return under(replace(found, prepared=replace(whole, asked=asked)), text)
 
 
 def _statement_of(
@@ -228,7 +259,7 @@ def opened(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream,
     return engine.open_stream(synthesis.prepared)
 
 
-def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream | RandomizedTable:
+def _mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")

@@ -113,6 +113,11 @@ class PostgresDialect:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)
 
+    def sampled(self, unit: str, secret: str, below: int) -> str:
+        """Digests are bytes, and so compared. A connection requires a database in UTF-8, to which no text fails to convert."""
+        digest = f"SHA256(CONVERT_TO({values.constant(secret)} || CAST({unit} AS TEXT), 'UTF8'))"
+        return f"{digest} < DECODE('{below:064x}', 'hex')"
+
     def by_bytes(self, text: str) -> str:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "C")'

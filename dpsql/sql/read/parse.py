@@ -165,7 +165,7 @@ def _words(text: str, dialect: Dialect) -> _Words:
     _check(source, tokens)
     options, asked, tokens = taken_out(source, asked, tokens)
     asked, tokens = with_commas(asked, tokens)
-    asked = _with_dollars(asked, tokens)
+    asked = _without_units(_with_dollars(asked, tokens), tokens)
     tokens, parameters, names = _numbered(source, tokens, named=dialect is not DIALECT)
     return _Words(source, asked, tokens, explain, parameters, options, names)
 
@@ -505,6 +505,15 @@ def _names_table(tokens: Sequence[Token]) -> bool:
 
 def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:
     raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
+
+
+def _without_units(text: str, tokens: Sequence[Token]) -> str:
+    """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
+    letters = list(text)
+    for before, token in itertools.pairwise(tokens):
+        if before.token_type is TokenType.TABLE_SAMPLE and token.text.upper() == "UNITS":
+            letters[token.start : token.end + 1] = " " * (token.end + 1 - token.start)
+    return "".join(letters)
 
 
 def _with_dollars(text: str, tokens: Sequence[Token]) -> str:

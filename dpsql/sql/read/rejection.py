@@ -12,10 +12,14 @@ from sqlglot import exp
 from dpsql.errors import Position, QueryRejected
 
 PIVOTS = "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL"
+UNITS_SAMPLED = (
+    "the noise is less for all rows than for a part of them: leave the sample out; "
+    "TABLESAMPLE UNITS (10%) behind a private table samples privacy units"
+)
 _INSTEAD: Mapping[str, str] = {
     "pivots": PIVOTS,
     "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
-    "sample": "the noise is less for all rows than for a part of them: leave the sample out",
+    "sample": UNITS_SAMPLED,
 }
 """What to write for a clause that is refused wherever it stands."""
 _DESCRIBED = (
