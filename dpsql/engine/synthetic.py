@@ -270,7 +270,7 @@ def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
     """The count that is prepared; the place of a refusal is that in the text which was asked."""
     counted = _counted(asked.sql)
     try:
-        return engine.prepare(replace(asked, sql=counted, replay=False))
+        return engine.planned(replace(asked, sql=counted, replay=False), apart=True)
     except QueryRejected as error:
         if error.text == counted and error.position is not None:
             line = error.position.line - 1
