@@ -27,7 +27,7 @@ def loss_on_sample(epsilon: Fraction, rate: Fraction) -> Fraction:
     """The loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
 
     >>> round(float(loss_on_sample(Fraction(1), Fraction(1, 10))), 4)
-    2.9002
+    2.9005
     >>> round(float(loss_on_sample(Fraction(10**9), Fraction(1, 10)) - 10**9), 4)
     2.3026
     """

@@ -48,10 +48,13 @@ def spent(con: Connection) -> int:
     return con.engine.ledger.state("visits").spent.loss
 
 
-def test_rows_are_those_of_the_policy_and_near_the_private_ones() -> None:
+@pytest.mark.parametrize("method", ["mwem", "mst"])
+def test_rows_are_those_of_the_policy_and_near_the_private_ones(method: str) -> None:
     """Each value is public, other plans are NULL as in any query, and pairs of columns are nearly those of DuckDB."""
     with connected(rows=20_000) as con:
-        made = con.synthetic("SELECT plan, ward, urgent FROM visits WHERE cost < 50", epsilon=15)
+        made = con.synthetic(
+            "SELECT plan, ward, urgent FROM visits WHERE cost < 50", epsilon=15, method=method
+        )
         assert made.columns == ("plan", "ward", "urgent")
         assert {plan for plan, _, _ in made.rows} <= {*PLANS, None}
         assert {ward for _, ward, _ in made.rows} <= set(range(5))
@@ -122,12 +125,13 @@ def test_a_stored_table_outlives_its_connection(tmp_path: Path) -> None:
     with connected(path) as con:
         first = con.synthetic("SELECT plan, ward FROM visits", epsilon=1)
         stream = con.stream("SELECT plan, ward FROM visits", epsilon=1)
+        tree = con.synthetic("SELECT plan, ward, urgent FROM visits", epsilon=1, method="mst")
     with connected(path) as con:
         again = con.synthetic("SELECT plan, ward FROM visits", epsilon=1)
         con.engine.ledger.verify()
     assert again.cells == first.cells
     reader = LedgerReader.open(path)
-    for receipt in (first.receipt, again.receipt, stream.receipt):
+    for receipt in (first.receipt, again.receipt, stream.receipt, tree.receipt):
         check_receipt(receipt.to_dict(), reader)
     forged = first.receipt.to_dict() | {"mechanisms": []}
     with pytest.raises(dpsql.IntegrityError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
@@ -47,9 +48,7 @@ def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
         _refuse(
             source, node, f"units with ids of type {_id_type(scan)} are not sampled", "leave the sample out"
         )
-    return Scan(
-        scan.table, scan.alias, scan.unit, scan.contribution, scan.partition_filters, scan.unnested, rate
-    )
+    return replace(scan, sample=rate)
 
 
 def _rate(source: Source, node: exp.Expr, percent: exp.Expr | None) -> Fraction:
