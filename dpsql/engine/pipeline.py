@@ -26,6 +26,7 @@ from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
+from dpsql.engine.experts import Experts
 from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
@@ -189,6 +190,7 @@ class Engine:
             sql,
             constants=lowered.constants,
             matrix=parsed.matrix,
+            experts=None if parsed.experts is None else Experts(*parsed.experts),
         )
 
     def _measured(
@@ -475,7 +477,7 @@ class Engine:
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         digits = [decimal_digits(output.expr) for output in outer.outputs]
-        return Result(
+        result = Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
             types=tuple(
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
@@ -490,6 +492,7 @@ class Engine:
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
             _noticed=notices.of_answer(prepared.outer, tables),
         )
+        return result if prepared.experts is None else prepared.experts.chosen(result, self.entropy)
 
     def receipt(
         self,

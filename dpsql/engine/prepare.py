@@ -12,6 +12,7 @@ from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.engine.experts import Experts
 from dpsql.ledger.protocol import Bill
 from dpsql.mechanisms.entropy import Entropy, secret
 from dpsql.plan import fingerprint
@@ -240,7 +241,7 @@ class PreparedQuery:
     nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
     values of queries over what was released before, `steps` the charges of earlier steps to the same target,
     `constants` what the statement reads of the time at which it was asked. `matrix` are the places of the columns that are the
-    entries on and above the diagonal of a covariance matrix.
+    entries on and above the diagonal of a covariance matrix, `experts` the losses from which choices follow.
     """
 
     asked: Query
@@ -254,11 +255,13 @@ class PreparedQuery:
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
     matrix: tuple[int, ...] = ()
+    experts: Experts | None = None
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """The names of the answer's columns, with their engine types."""
-        return tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
+        found = tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
+        return found if self.experts is None else self.experts.columns(found)
 
     @cached_property
     def before(self) -> tuple[Step, ...]:

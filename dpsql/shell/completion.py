@@ -17,6 +17,7 @@ from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
+from dpsql.sql.read.experts import NAME as BEST_EXPERT
 from dpsql.sql.read.interval_calls import NAMES as ENDS
 from dpsql.sql.read.regressions import CALLS
 
@@ -64,7 +65,7 @@ def functions() -> tuple[str, ...]:
     signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
     named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
     ends = (f"{name.upper()}(" for name in ENDS)
-    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends, *CALLS)))
+    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends, *CALLS, f"{BEST_EXPERT}(")))
 
 
 def candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:

@@ -40,11 +40,6 @@ def test_it_is_the_selection_of_the_best_group() -> None:
             "aggregate",
         ),
         ("SELECT CHOOSE(ward, cost) OVER () FROM visits", "aggregate"),
-        ("SELECT BEST_EXPERT(cost, ward) OVER (ORDER BY ward) FROM visits", "function"),
-        (
-            "SELECT ward, BEST_EXPERT(a, b) OVER (ORDER BY ward) FROM (SELECT ward, AVG(cost) AS a, COUNT(*) AS b FROM visits GROUP BY ward)",
-            "function",
-        ),
         ("SELECT RANDOMIZE(plan) FROM visits", "function"),
     ],
 )

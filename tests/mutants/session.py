@@ -11,6 +11,14 @@ _REGRESSIONS = "tests/api/test_regression_sql.py"
 
 FAULTS = (
     Fault(
+        "rounds-from-the-last-to-the-first",
+        "dpsql.engine.experts:Experts.chosen",
+        "sorted(range(len(rows)), key=lambda number: rows[number][after - 1])",
+        "sorted(range(len(rows)), key=lambda number: -rows[number][after - 1])",
+        "a choice among experts sees later losses",
+        "tests/api/test_best_expert.py::test_rounds_are_in_their_order_and_see_earlier_losses_alone",
+    ),
+    Fault(
         "rows-of-a-regression-without-their-condition",
         "dpsql.sql.read.regressions:_Written.query",
         '_fill(outer, put, {"from_": origin, "joins": joins, "where": where})',

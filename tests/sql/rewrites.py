@@ -23,6 +23,7 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT BEST_EXPERT(a, b) FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)": "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)",
     "SELECT REGRESS(cost ON age) + 1 FROM visits": "SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan",
     "SELECT plan, COUNT(*), REGRESS(cost ON age) FROM visits GROUP BY plan": "SELECT plan, regress_age, n FROM (SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan) AS r JOIN (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS c USING (plan)",
     "SELECT age // 10 AS age, REGRESS(cost ON age) FROM visits GROUP BY age": "SELECT age // 10 AS decade, REGRESS(cost ON age) FROM visits GROUP BY decade",

@@ -64,7 +64,8 @@ CALLS = frozenset(
         "… = FALSE",
         "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; all others are the owner's",
         "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
-        "let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
 """Hints to a call with parameters, to statements about tables of a session, or of another method, which have tests of their own in tests/api."""

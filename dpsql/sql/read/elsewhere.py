@@ -13,10 +13,6 @@ _ELSEWHERE: Mapping[str, tuple[str, str]] = {
         "RANDOMIZE makes the columns of a local table",
         "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
     ),
-    "BEST_EXPERT": (
-        "a choice among experts is drawn at random in each round, and a statement draws nothing but the noise of its releases",
-        "release the series of losses by a query, then follow it in Python, free: learner.choose(), learner.observe(row)",
-    ),
 }
 
 

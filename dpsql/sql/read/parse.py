@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
 from dpsql.sql.read.elsewhere import require_none_elsewhere
+from dpsql.sql.read.experts import EXPERTS, with_losses
 from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.pivots import without_pivots
 from dpsql.sql.read.regressions import MATRICES, with_commas, without_regressions
@@ -84,7 +85,7 @@ class Statement:
     """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
 
     `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
-    columns that are the entries of a covariance matrix.
+    columns that are the entries of a covariance matrix, `experts` that of the first loss of experts, and their number.
     """
 
     source: Source
@@ -96,6 +97,7 @@ class Statement:
     translated: bool = False
     names: tuple[str, ...] = ()
     matrix: tuple[int, ...] = ()
+    experts: tuple[int, int] | None = None
 
 
 def parse(text: str, dialect: str = DUCKDB) -> Statement:
@@ -184,7 +186,8 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
     else:
         words = _words(text, DIALECT)
     tree = without_regressions(words.source, without_pivots(words.source, _tree(words, parsed)))
-    select = _select(words.source, require_none_elsewhere(words.source, tree))
+    tree = with_losses(words.source, require_none_elsewhere(words.source, tree))
+    select = _select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
         words.source,
@@ -195,6 +198,7 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
         words.text,
         names=words.names,
         matrix=tuple(select.meta.get(MATRICES, ())),
+        experts=select.meta.get(EXPERTS),
     )
 
 

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from dpsql.policy import fold
 from dpsql.sql.read.dialect_nodes import CALLS, READ, TITLES
+from dpsql.sql.read.experts import NAME as BEST_EXPERT
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.regressions import is_moment_call
 from dpsql.sql.read.rejection import Source
@@ -433,7 +434,7 @@ def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
         return _CALLED[name](this=node.expressions[0])
     if name in _CHOICES and len(node.expressions) == 2:
         return exp.ArgMax(this=node.expressions[0], expression=node.expressions[1])
-    if is_moment_call(node):
+    if is_moment_call(node) or node.name.upper() == BEST_EXPERT:
         return node
     if name in _NOW and not node.expressions:
         return exp.CurrentTimestamp()

@@ -1,0 +1,70 @@
+"""Choices among experts, from the losses that a statement has released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpsql.learning import Schedule, WeightedMajority
+from dpsql.mechanisms import Entropy
+from dpsql.rendering import Ends
+from dpsql.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The columns of an answer that hold the losses of `number` experts, from `place` on, and behind them the number of the round."""
+
+    place: int
+    number: int
+
+    def columns(self, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """The columns of the answer: one of choices in place of the losses, by the name of the first."""
+        first, after = names[self.place], self.place + self.number + 1
+        return (*names[: self.place], (first[0], "BIGINT"), *names[after:])
+
+    def chosen(self, result: Result, entropy: Entropy) -> Result:
+        """The answer with the expert that is followed in each round, from 1, in place of the losses.
+
+        Claim: for any losses in [0, 1], the expected mean loss of the choices is that of the best expert and no more than
+        2·√(ln(k)/T) beyond, for k experts and T rounds; and nothing is told of anybody beyond the losses.
+        Why: it is the weighted majority at the rate √(ln(k)/T), and each choice sees the losses of earlier rounds alone. The losses
+        are released, or public, so that this is post-processing.
+        Source: Littlestone, Warmuth 1994; Dwork, Roth 2014, Theorem 11.1 and Proposition 2.1.
+        """
+        place, after = self.place, self.place + self.number + 1
+        rows: list[tuple[Any, ...]] = [tuple(row) for row in result.rows]
+        choices = dict[int, int]()
+        learner = WeightedMajority(
+            self.number, Schedule(max(1, len(rows)), _rate(self.number, len(rows))), entropy
+        )
+        for number in sorted(range(len(rows)), key=lambda number: rows[number][after - 1]):
+            choices[number] = learner.choose() + 1
+            learner.observe(rows[number][place : after - 1])
+
+        def interval(row: int, column: int, confidence: float) -> Ends:
+            if column == place:
+                return None
+            return result._interval_of(row, column if column < place else column + self.number, confidence)  # noqa: SLF001
+
+        def with_choice(cells: tuple[Any, ...], choice: Any) -> tuple[Any, ...]:
+            return (*cells[:place], choice, *cells[after:]) if cells else ()
+
+        names = self.columns(tuple(zip(result.columns, result.types, strict=True)))
+        return replace(
+            result,
+            columns=tuple(name for name, _ in names),
+            types=tuple(kind for _, kind in names),
+            rows=tuple(with_choice(row, choices[number]) for number, row in enumerate(rows)),
+            scales=tuple(with_choice(row, None) for row in result.scales),
+            _interval_of=interval,
+            _bounded=with_choice(result.bounded, False),
+            _counts=with_choice(result.counts, False),
+        )
+
+
+def _rate(experts: int, rounds: int) -> Fraction:
+    """√(ln(k)/T), with which the regret is least, above 0."""
+    return Fraction(math.sqrt(math.log(max(2, experts)) / max(1, rounds))).limit_denominator(1 << 20)

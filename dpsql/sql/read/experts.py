@@ -1,0 +1,62 @@
+"""Reads BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that a choice follows from: the losses, and the number of the round.
+
+Which expert is followed is drawn from them when they are released, outside of any engine; see `dpsql.engine.experts`.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+from dpsql.sql.read.rejection import Source
+
+NAME = "BEST_EXPERT"
+EXPERTS = "experts"
+"""Where the tree of a statement holds the place of its first loss, and the number of experts."""
+MOST_EXPERTS = 64
+_HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) AS a, AVG(y) AS b FROM … GROUP BY t)"
+
+
+def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+    """The tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
+    if tree is None:
+        return tree
+    calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
+    if not calls:
+        return tree
+    items = tree.expressions if isinstance(tree, exp.Select) else []
+    place = next((place for place, item in enumerate(items) if _window(item).this is calls[0]), None)
+    if place is None or len(calls) > 1:
+        source.refuse(calls[-1], "best_expert", f"{NAME} is one column of the outermost SELECT", _HINT)
+    source.take(tree, "expressions", "from_", "joins", "where", "order", "with_")
+    window = _window(items[place])
+    call, order = source.take(window, "this", "order", over=("OVER",))
+    (losses,) = source.take(call, "expressions", this=(call.name,))
+    if order is None or not 2 <= len(losses) <= MOST_EXPERTS:
+        source.refuse(
+            call,
+            "best_expert",
+            f"{NAME} takes the losses of 2 to {MOST_EXPERTS} experts, OVER (ORDER BY t)",
+            _HINT,
+        )
+    for item in tree.args["order"].expressions if tree.args.get("order") else ():
+        number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
+        own = isinstance(item.this, exp.Column) and fold(item.this.name) == fold(items[place].alias or NAME)
+        if own or (number.isdigit() and int(number[:9]) > place):
+            source.refuse(item, "ordinal", "ORDER BY takes the name of a column before the choice", _HINT)
+    name = items[place].alias or NAME.lower()
+    rank = exp.Window(this=exp.RowNumber(), order=order.copy(), over="OVER")
+    columns = [*(loss.copy() for loss in losses), rank]
+    named = [
+        exp.Alias(
+            this=column, alias=exp.to_identifier(name if not number else f"#{name}{number}", quoted=True)
+        )
+        for number, column in enumerate(columns)
+    ]
+    tree.set("expressions", [*items[:place], *named, *items[place + 1 :]])
+    tree.meta[EXPERTS] = (place, len(losses))
+    return tree
+
+
+def _window(item: exp.Expr) -> exp.Expr:
+    return item.this if isinstance(item, exp.Alias) else item
