@@ -284,16 +284,19 @@ FAULTS = (
     Fault(
         "postgres-decimals-are-cast-plainly",
         "dpsql.backends.postgres.functions",
-        "<= {{1}} - {{2}} ",
-        "<= 400 ",
-        "a text of a DECIMAL has more digits than the type",
+        """
+        f"CASE WHEN ABS(a) < 1e{_DIGITS + 1} AND LENGTH(CAST(TRUNC(ABS(ROUND(a, {{2}}))) AS TEXT)) <= {{1}} - {{2}} "
+        "THEN CAST(ROUND(a, {2}) AS TEXT) END"
+        """,
+        '"CAST(CAST(a AS NUMERIC({1}, {2})) AS TEXT)"',
+        "a number that a DECIMAL does not hold ends a query in PostgreSQL",
         f"{_FUNCTIONS}[cast_varchar decimal]",
     ),
     Fault(
         "postgres-shifts-by-what-is-left-of-64",
         "dpsql.backends.postgres.functions",
-        "CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END",
-        "a >> CAST(b & 63 AS INTEGER)",
+        '"CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END"',
+        '"a >> CAST(b & 63 AS INTEGER)"',
         "a shift by 64 bits leaves a number as it is",
         f"{_FUNCTIONS}[shift_right]",
     ),
