@@ -1,4 +1,4 @@
-"""How time and memory grow with rows, units, groups and aggregates: `python -m benchmarks.growth`.
+"""How time and memory grow with rows, units, groups, aggregates and processors: `python -m benchmarks.growth`.
 
 Each size runs in a process of its own, whose peak memory is measured, over a Parquet file that another has written. The exponent is the slope between the last two
 sizes on doubly logarithmic axes: 1 is in proportion. How to read the table: benchmarks/README.md.
@@ -11,20 +11,24 @@ import importlib.util
 import json
 import math
 import multiprocessing
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from rich.console import Console
 from rich.table import Table
 
 import dpsql
+from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
 
 KINDS: Mapping[str, tuple[int, ...]] = {
@@ -35,6 +39,8 @@ KINDS: Mapping[str, tuple[int, ...]] = {
     "aggregates": (1, 10),
 }
 """What grows, with the sizes that are run unless others are asked for."""
+_CORES = "cores"
+"""What grows on Spark alone: the threads of a local one."""
 FAR: Mapping[str, tuple[int, ...]] = {
     "rows": (10**6, 10**7, 10**8, 10**9),
     "units": (10**3, 10**4, 10**5, 10**6, 10**7),
@@ -43,7 +49,7 @@ FAR: Mapping[str, tuple[int, ...]] = {
     "aggregates": (1, 10, 98),
 }
 """The sizes that are run with `--far`: the last ones take minutes each, and 20 GB of disk."""
-_ROWS, _GROUPS, _UNIT_ROWS = 100_000, 100, 10
+_ROWS, _GROUPS, _UNIT_ROWS, _MANY = 100_000, 100, 10, 10**7
 _MEMORY = 1024 if sys.platform == "darwin" else 1
 """Kibibytes are what `resource` counts, but on macOS, where it counts bytes."""
 
@@ -70,7 +76,8 @@ class Shape:
     @classmethod
     def of(cls, kind: str, size: int) -> Shape:
         """The table in which so much is of that kind."""
-        rows = size if kind == "rows" else max(_ROWS, 10 * size if "groups" in kind or kind == "units" else 0)
+        rows = max(_ROWS, 10 * size if "groups" in kind or kind == "units" else 0)
+        rows = {"rows": size, _CORES: _MANY}.get(kind, rows)
         return cls(
             rows, rows // size if kind == "units" else _UNIT_ROWS, size if "groups" in kind else _GROUPS
         )
@@ -87,7 +94,31 @@ class Shape:
             )
 
 
-def run(kind: str, size: int, accountant: str, path: Path) -> Run:
+@contextmanager
+def _opened(engine: str, cores: int, path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """What `dpsql.connect` is given for the table in that file, and further arguments."""
+    if engine == "duckdb":
+        yield {"visits": path}, {"temp_directory": path.parent}
+        return
+    with spark_session(cores) as session:
+        session.sql(f"CREATE TABLE visits USING parquet LOCATION '{path}'")
+        yield session, {}
+
+
+def _peak() -> float:
+    """The most memory that this process had, with those that it began and which are there yet, in MiB."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEMORY / 1024
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    begun = listed.read_text(encoding="ascii").split() if listed.exists() else []
+    return own + sum(
+        int(line.split()[1]) / 1024
+        for number in begun
+        for line in Path(f"/proc/{number}/status").read_text(encoding="utf-8").splitlines()
+        if line.startswith("VmHWM")
+    )
+
+
+def run(kind: str, size: int, options: argparse.Namespace, path: Path) -> Run:
     """Asks one query of the table in that file, in this process."""
     shape = Shape.of(kind, size)
     keys = [f"k{number}" for number in range(shape.groups)]
@@ -95,7 +126,7 @@ def run(kind: str, size: int, accountant: str, path: Path) -> Run:
     policy = {
         "version": 1,
         "privacy_unit": "person",
-        "budget": {"epsilon": 1_000, "delta": 1e-6, "accountant": accountant},
+        "budget": {"epsilon": 1_000, "delta": 1e-6, "accountant": options.accountant},
         "tables": {
             "visits": {
                 "unit": "person",
@@ -109,7 +140,11 @@ def run(kind: str, size: int, accountant: str, path: Path) -> Run:
         f"SUM({number + 1} * x) AS s{number}" for number in range(size if kind == "aggregates" else 1)
     )
     sql = f"SELECT k, COUNT(*) AS n, {sums} FROM visits GROUP BY k"
-    with dpsql.connect({"visits": path}, policy=policy, ledger=":memory:", temp_directory=path.parent) as con:
+    cores = size if kind == _CORES else options.cores
+    with (
+        _opened(options.engine, cores, path) as (database, more),
+        dpsql.connect(database, policy=policy, ledger=":memory:", **more) as con,
+    ):
         con.query("SELECT COUNT(*) FROM visits", epsilon=1)
         part = con.engine.prepare(con._asked(sql, (), epsilon=10)).only
         start = time.perf_counter()
@@ -119,21 +154,28 @@ def run(kind: str, size: int, accountant: str, path: Path) -> Run:
         answered = time.perf_counter()
         result.to_arrow_table(intervals=True)
         end = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEMORY / 1024
+        peak = _peak()
     return Run(size, answered - engine, engine - start, end - answered, peak)
 
 
-def apart(kind: str, size: int, accountant: str) -> Run:
+def apart(kind: str, size: int, options: argparse.Namespace) -> Run:
     """As `run`, in a process of its own, as is the writing of the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "visits.parquet"
         writer = multiprocessing.get_context("spawn").Process(target=Shape.of(kind, size).write, args=(path,))
         writer.start()
         writer.join()
-        given = [kind, str(size), str(path)]
-        command = [sys.executable, "-m", "benchmarks.growth", "--accountant", accountant, "--one", *given]
+        given = [
+            "--accountant",
+            options.accountant,
+            "--engine",
+            options.engine,
+            "--cores",
+            str(options.cores),
+        ]
+        command = [sys.executable, "-m", "benchmarks.growth", *given, "--one", kind, str(size), str(path)]
         done = subprocess.run(command, capture_output=True, check=True, text=True)
-    return Run(**json.loads(done.stdout))
+    return Run(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def exponent(runs: Sequence[Run], of: str) -> float:
@@ -186,7 +228,10 @@ def plot(found: Mapping[str, Sequence[Run]], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each kind of growth."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS), help="what grows")
+    kinds = [*KINDS, _CORES]
+    parser.add_argument("--kinds", nargs="*", choices=kinds, default=list(KINDS), help="what grows")
+    parser.add_argument("--engine", choices=("duckdb", "spark"), default="duckdb", help="the engine")
+    parser.add_argument("--cores", type=int, default=2, help="threads of Spark, where these do not grow")
     parser.add_argument(
         "--sizes", nargs="*", type=int, help="the sizes of each kind, in place of modest ones"
     )
@@ -197,11 +242,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.one:
         kind, size, path = options.one
-        print(json.dumps(asdict(run(kind, int(size), options.accountant, Path(path)))))
+        print(json.dumps(asdict(run(kind, int(size), options, Path(path)))))
         return
-    found, sizes = {}, FAR if options.far else KINDS
+    if _CORES in options.kinds and options.engine != "spark":
+        parser.error("the number of cores grows on Spark alone")
+    found, sizes = {}, {**(FAR if options.far else KINDS), _CORES: (1, 2)}
     for kind in options.kinds:
-        found[kind] = [apart(kind, size, options.accountant) for size in options.sizes or sizes[kind]]
+        found[kind] = [apart(kind, size, options) for size in options.sizes or sizes[kind]]
         Console(width=110).print(table(kind, found[kind]))
     if options.plot is not None:
         if importlib.util.find_spec("matplotlib") is None:

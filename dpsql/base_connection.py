@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
@@ -102,6 +102,14 @@ class BaseConnection(ABC):
     @abstractmethod
     def describe(self) -> Description:
         """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+
+    def is_free(self, sql: str) -> bool:  # noqa: ARG002  (a connection that keeps tables looks at it)
+        """Whether a statement is about tables of the session alone, and costs nothing."""
+        return False
+
+    def tables_of_session(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
+        return {}
 
     @abstractmethod
     def watch(self, sql: str) -> Callable[[], str]:

@@ -92,7 +92,7 @@ def connect(
 ) -> Connection | RemoteConnection:
     """Opens private data for questions.
 
-    `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
+    `database` is the path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, each of which is a table;
     the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or the URL of
     a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
     Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
@@ -296,17 +296,19 @@ class Connection(SyntheticConnection):
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        asked = self._asked(
-            sql,
-            parameters,
-            epsilon=epsilon,
-            delta=delta,
-            max_groups=max_groups,
-            target_error=target_error,
-            confidence=confidence,
-            dialect=dialect,
-            replay=replay,
-        )
+        options: QueryOptions = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "max_groups": max_groups,
+            "target_error": target_error,
+            "confidence": confidence,
+            "dialect": dialect,
+            "replay": replay,
+        }
+        asked = self._asked(sql, parameters, **options)
+        in_session = self._session.answer(sql, parameters, options)
+        if in_session is not None:
+            return in_session()
         with self.engine.backend.snapshot():
             return self._answered(self.engine.prepare(asked))
 
@@ -352,6 +354,9 @@ class Connection(SyntheticConnection):
         The arguments are those of `query`.
         """
         asked = self._asked(sql, parameters, **options)
+        in_session = self._session.explained(sql, parameters, options)
+        if in_session is not None:
+            return in_session
         with self.engine.backend.snapshot():
             prepared = self.engine.prepare(asked)
             self.engine.require_bound(prepared)
@@ -364,6 +369,7 @@ class Connection(SyntheticConnection):
         The arguments are those of `query`.
         """
         asked = self._asked(sql, parameters, **options)
+        self._session.require_none(sql, options)
         with self.engine.backend.snapshot():
             return self.engine.planned(asked)
 
@@ -420,10 +426,10 @@ class Connection(SyntheticConnection):
             return Forecast.of(self.engine, prepared)
 
     def describe(self) -> Description:
-        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone; then those of the session."""
         from dpsql.engine.description import Description
 
-        return Description.of(self.engine.policy, self.engine.catalog)
+        return self._session.described(Description.of(self.engine.policy, self.engine.catalog))
 
     def watch(self, sql: str) -> Callable[[], str]:
         """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged.
@@ -534,6 +540,7 @@ class Connection(SyntheticConnection):
             self._closed = True
             for cells in self._cells:
                 cells.close()
+            self._session.forget()
             try:
                 if self._held is not None:
                     self._held.close()

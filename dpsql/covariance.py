@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,29 @@ def projected(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     values, vectors = np.linalg.eigh(symmetric)
     found: NDArray[np.float64] = (vectors * np.maximum(values, 0)) @ vectors.T
     return (found + found.T) / 2
+
+
+def semidefinite(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
+    """Rows in which the columns at these places, the entries on and above the diagonal of a matrix, are projected.
+
+    A row in which an entry is missing stays as it is.
+    """
+    if not places:
+        return rows
+    import numpy as np
+
+    size = math.isqrt(2 * len(places))
+    above, found = np.triu_indices(size), list[tuple[Any, ...]]()
+    for row in rows:
+        entries = [row[place] for place in places]
+        if None not in entries:
+            matrix = np.zeros((size, size))
+            matrix[above] = entries
+            matrix = projected(matrix + np.triu(matrix, 1).T)
+            values = dict(zip(places, matrix[above].tolist(), strict=True))
+            row = tuple(values.get(place, value) for place, value in enumerate(row))  # noqa: PLW2901
+        found.append(row)
+    return tuple(found)
 
 
 def matrices(asked: Covariances, result: Result) -> Iterator[CovarianceMatrix]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -13,6 +14,10 @@ from dpsql.result import Receipt
 
 if TYPE_CHECKING:
     from dpsql.local import Estimate
+
+
+MOST_LISTED = 10**7
+"""Rows of a table that are listed at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,39 @@ class LocalTable:
     odds: tuple[Fraction, ...]
     receipt: Receipt
     _rows_off: Callable[[float], int] = field(repr=False, compare=False)
+    steps: tuple[float, ...] = ()
+    """Of each column the length of a step of its values, before each was rounded to one of its two ends; 0 where none was."""
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """All rows, those that are alike one after another."""
+        """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
+        if len(self) > MOST_LISTED:
+            raise DataError(
+                f"these are {len(self):,} rows, too many to list",
+                hint="cells has each combination with its number, and estimates need no rows",
+            )
         return [tuple(keys) for *keys, number in self.cells for _ in range(int(number))]  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return sum(int(row[-1]) for row in self.cells)  # type: ignore[arg-type, misc]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each column may have."""
+        return tuple(map(len, self.domains))
+
+    @property
+    def size(self) -> int:
+        """How many combinations of values there may be."""
+        return math.prod(self.shape)
+
+    def place_of(self, values: Sequence[Value]) -> tuple[int, ...]:
+        """The places of the values of a row in the lists of their columns' values."""
+        return tuple(domain.index(value) for domain, value in zip(self.domains, values, strict=True))
+
+    def rows_off(self, confidence: float) -> int:
+        """How many rows have been put in or left out at most, with that probability."""
+        return self._rows_off(confidence)
 
     def estimate(self, *columns: str, confidence: float = 0.95) -> dict[tuple[Value, ...], Estimate]:
         """The shares of the combinations of values of these columns among the private rows, free.
@@ -55,6 +85,12 @@ class LocalTable:
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="confidence=0.95")
         places = [self._place(name) for name in columns]
+        for name, place in zip(columns, places, strict=True):
+            if self.step(place):
+                raise DataError(
+                    f"values of {name} were rounded to its bounds, and have a mean alone",
+                    hint=f"table.mean({name!r})",
+                )
         if not places or len(set(places)) < len(places):
             raise DataError(
                 "an estimate is of columns, each once", hint=f"there are: {', '.join(self.columns)}"
@@ -83,6 +119,32 @@ class LocalTable:
             key: Estimate(float(share), max(0.0, float(share - width)), min(1.0, float(share + width)))
             for key, (share, width) in zip(values, ends, strict=True)
         }
+
+    def step(self, place: int) -> float:
+        """The length of a step of the column at a place, 0 if its values are answered as they are."""
+        return self.steps[place] if self.steps else 0.0
+
+    def mean(self, column: str, *, confidence: float = 0.95) -> Estimate:
+        """The mean of a column that was rounded to its bounds, a missing value counting as the middle; DataError for another one."""
+        from scipy.special import ndtri
+
+        from dpsql.local import Estimate
+
+        place, rows = self._place(column), len(self)
+        if not self.step(place) or not rows or not 0 < confidence < 1:
+            raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
+        (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]
+        share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]
+        gap = (odds - 1) / (odds + 1)
+        value = (share - 1 / (odds + 1)) / gap
+        noise = float(ndtri((1 + confidence) / 2)) * math.sqrt(share * (1 - share) / rows) / gap
+        width = noise + self._rows_off(0.999) / rows
+        step = self.step(place) / 2
+        return Estimate(
+            low + value * (high - low),
+            max(low, low + (value - width) * (high - low) - step),
+            min(high, low + (value + width) * (high - low) + step),
+        )
 
     def _place(self, name: str) -> int:
         if name not in self.columns:

@@ -17,7 +17,7 @@ import numpy as np
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.base import Series
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.domains import product
+from dpsql.analysis.domains import Domain, product
 from dpsql.backends import Exact
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Entropy
@@ -42,8 +42,9 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.planning.verify import verify
 from dpsql.sql.emit.statement import Statement
 from dpsql.sql.emit.top_k_scores import SCORE
+from dpsql.synthesis.mst import Mst, read_by
 from dpsql.synthesis.stream import RunningStream, WeightsStream
-from dpsql.synthesis.workload import Counts
+from dpsql.synthesis.workload import Counts, Marginal
 
 Keys = tuple[Value, ...]
 Components = tuple[tuple[int, ...], ...]
@@ -77,6 +78,8 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
         best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
     if plan.synthesis is not None:
+        if isinstance(plan.synthesis.mechanism, Mst):
+            return _synthetic_rows(plan, plan.synthesis.mechanism, statement, exact, entropy)
         return _synthetic(plan, plan.synthesis, _groups(plan, statement, exact.reveal()), entropy)
     return _released(plan, _Whole(_groups(plan, statement, exact.reveal())), entropy)
 
@@ -172,13 +175,53 @@ def _synthetic(
     Claim: the loss is that of `synthesis.mechanism` for the sensitivity of its vector.
     Why: what is read of the groups is that vector, in the order of the public keys.
     """
-    if isinstance(synthesis.mechanism, WeightsStream):
-        raise TypeError("a stream releases its answers one by one")
+    if isinstance(synthesis.mechanism, (WeightsStream, Mst)):
+        raise TypeError(
+            "a histogram of all columns is read for neither a stream's answer nor a tree of pairs"
+        )
     found = synthesis.mechanism.run(_histogram(synthesis, groups), entropy)
     rows = found.histogram.ravel().tolist()
     places = [place for place, number in enumerate(rows) if number] or [0]
     components = [((rows[place], found.distance),) for place in places]
     return table_of(plan, [groups.keys[place] for place in places], components)
+
+
+def _synthetic_rows(
+    plan: MeasurementPlan, mechanism: Mst, statement: Statement, exact: Exact, entropy: Entropy
+) -> ReleasedTable:
+    """The different rows that a tree of pairs gives, in the order of their values, or one that stands for none.
+
+    Claim: the loss is that of `mechanism` for the sensitivity of the count of rows by all columns.
+    Why: what is read of the sets of keys are marginals of that count.
+    """
+    domains = plan.analysis.domains or ()
+    found = mechanism.run(_tables(mechanism, domains, statement, exact.reveal()), entropy)
+    rows, places = np.unique(found.rows, axis=0, return_inverse=True)
+    numbers = np.zeros(len(rows), np.int64)
+    np.add.at(numbers, places.ravel(), found.numbers)
+    keys = [tuple(domain[place] for domain, place in zip(domains, row, strict=True)) for row in rows.tolist()]
+    if not keys:
+        keys, numbers = [tuple(domain[0] for domain in domains)], np.zeros(1, np.int64)
+    components = [((number, found.distance),) for number in numbers.tolist()]
+    return table_of(plan, keys, components)
+
+
+def _tables(
+    mechanism: Mst, domains: Sequence[Domain], statement: Statement, rows: Sequence[tuple[Any, ...]]
+) -> dict[Marginal, Counts]:
+    """The exact tables of the sets of keys; what is no public value is not counted, as in any release."""
+    width = len(domains)
+    parts = read_by(width, mechanism.workload)
+    tables = {part: np.zeros([len(domains[axis]) for axis in part], np.int64) for part in parts}
+    places = [{value: place for place, value in enumerate(domain)} for domain in domains]
+    at = {sum(1 << axis for axis in range(width) if axis not in part): part for part in parts}
+    number, left_out = (statement.columns.index(name) for name in (*statement.moments, statement.left_out))
+    for row in rows:
+        part = at[row[left_out]]
+        cell = tuple(places[axis].get(row[axis], -1) for axis in part)
+        if -1 not in cell:
+            tables[part][cell] += _whole(row[number])
+    return tables
 
 
 def open_stream(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> RunningStream:

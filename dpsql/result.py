@@ -70,6 +70,11 @@ class Receipt:
     explained: bool = False
     constants: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def of_session(self) -> bool:
+        """Whether a statement was about tables of its session alone, so that nothing was planned."""
+        return not self.plan
+
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""
         return {

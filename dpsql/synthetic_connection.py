@@ -1,11 +1,11 @@
-"""What a connection offers beside queries: synthetic tables, and streams of counts."""
+"""What a connection offers beside queries: synthetic and randomised tables, by name or not, and streams of counts."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from dpsql.base_connection import BaseConnection
@@ -19,8 +19,10 @@ from dpsql.stream import Stream
 from dpsql.synthetic_table import SyntheticTable
 
 if TYPE_CHECKING:
+    from dpsql.engine.explain import Explanation
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.synthetic import PreparedSynthesis
+    from dpsql.session_tables import Asked, SessionTables
     from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
     from dpsql.synthesis.workload import Counts
 
@@ -46,6 +48,7 @@ class SyntheticConnection(BaseConnection):
     """A connection in this process, which makes synthetic tables and opens streams."""
 
     _engine: Engine
+    _dialect: str
     _cells: list[_Cells]
     """The tables of cells of its streams, which end with it."""
 
@@ -58,7 +61,11 @@ class SyntheticConnection(BaseConnection):
     def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query: ...
 
     @abstractmethod
-    def _open(self, database: Any, policy: dict[str, Any]) -> BaseConnection:
+    def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
+        """The plan with its proofs and its price; see `Connection.explain`."""
+
+    @abstractmethod
+    def _open(self, database: Any, policy: dict[str, Any]) -> SyntheticConnection:
         """A connection to a database in memory."""
 
     @alone
@@ -69,29 +76,39 @@ class SyntheticConnection(BaseConnection):
         *,
         epsilon: Amount | None = None,
         workload: str | Iterable[Sequence[str] | str] = "marginals(2)",
-        method: str = "mwem",
+        method: str | None = None,
         rounds: int | None = None,
         max_groups: int | None = None,
         replay: bool | None = None,
     ) -> SyntheticTable:
         """A table of invented rows that are distributed as those of a query, as far as its workload asks and the loss allows.
 
-        `sql` selects columns of private rows; each has public values, with at most 100,000 combinations in all. What is asked of
-        the table later is free. `workload` says which marginals matter: "marginals(k)", all of k columns, or a list of groups
-        of column names. `method` is "mwem", which selects `rounds` marginals of the workload after those of single
-        columns (by default twice as many as there are columns), or "blr", which compares all small databases on tiny domains.
+        `sql` selects columns of private rows; each has public values. What is asked of the table later is free. `workload` says
+        which marginals matter: "marginals(k)", all of k columns, or a list of groups of column names. `method` is
+
+        - "mwem", which selects `rounds` marginals of the workload after those of single columns (by default twice as many as there
+          are columns), of at most 16 columns whose values have 100,000 combinations at most;
+        - "mst", which measures single columns and a tree of pairs that it chooses, of up to 40 columns with any number of
+          combinations: it is judged by the workload, which does not change what is measured;
+        - "blr", which compares all small databases on tiny domains.
+
+        By default it is "mwem" where all combinations fit, and "mst" where they do not.
         The loss is charged as that of a query is, and the same table is answered again free, unless `replay=False`.
 
         Raises QueryRejected for rows that are not known to be safe (`synthetic`, `synthetic_domain`), ProgrammingError for a
         workload or a method that there is not, BudgetExhausted where the budget does not suffice: before anything is
         read or charged.
         """
-        from dpsql.engine.synthetic import prepare, released
+        from dpsql.engine.synthetic import prepare
 
         asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
         with self.engine.backend.snapshot():
-            made = released(self.engine, prepare(self.engine, asked, workload, method, rounds))
-        return replace(made, _connect=self._table_of)
+            return self._synthesized(prepare(self.engine, asked, workload, method, rounds))
+
+    def _synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
+        from dpsql.engine.synthetic import released
+
+        return replace(released(self.engine, prepared), _connect=self._table_of)
 
     @alone
     def randomize(
@@ -147,6 +164,26 @@ class SyntheticConnection(BaseConnection):
             prepared = prepare_stream(self.engine, asked, workload, updates, queries)
             running, receipt = opened(self.engine, prepared)
         return self._streaming(prepared, running, receipt)
+
+    def keep_no_tables(self) -> None:
+        """Refuses CREATE from now on, as for a connection that several sessions use in turn."""
+        from dpsql.session_tables import SessionTables
+
+        self._session = SessionTables(_Maker(self), keeps=False)
+
+    def is_free(self, sql: str) -> bool:
+        """Whether a statement is about tables of the session alone, and costs nothing."""
+        return self._session.is_free(sql)
+
+    def tables_of_session(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
+        return self._session.columns()
+
+    @cached_property
+    def _session(self) -> SessionTables:
+        from dpsql.session_tables import SessionTables
+
+        return SessionTables(_Maker(self))
 
     def _streaming(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
         from dpsql.engine.synthetic import of_hypothesis
@@ -211,3 +248,26 @@ class _Cells:
         if len(found.columns) != 1 or len(set(places)) < len(places):
             raise QueryRejected("this is no condition", code="condition", text=condition)
         return places
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """What the tables of a session need of its connection."""
+
+    connection: SyntheticConnection
+
+    @property
+    def engine(self) -> Engine:
+        return self.connection.engine
+
+    def asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+        return self.connection._asked(sql, parameters, **options)  # noqa: SLF001  (it stands for the connection)
+
+    def dialect_of(self, options: QueryOptions) -> str:
+        return options.get("dialect") or self.connection._dialect  # noqa: SLF001
+
+    def synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
+        return self.connection._synthesized(prepared)  # noqa: SLF001
+
+    def opened(self, database: Any, policy: dict[str, Any]) -> Asked:
+        return self.connection._open(database, policy)  # noqa: SLF001

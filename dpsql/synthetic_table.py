@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import DataError, InterfaceError
+from dpsql.local_table import MOST_LISTED
 from dpsql.plan.types import Value
 from dpsql.result import Receipt, Result
 
 if TYPE_CHECKING:
     import pandas
-
-
-_MOST_ROWS = 10**7
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class SyntheticTable:
     @property
     def rows(self) -> list[tuple[Value, ...]]:
         """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
-        if len(self) > _MOST_ROWS:
+        if len(self) > MOST_LISTED:
             raise DataError(
                 f"these are {len(self):,} rows, too many to list",
                 hint="cells has each combination with its number",

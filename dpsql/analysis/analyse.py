@@ -102,10 +102,13 @@ class Analysis:
         return {measure.expr: index for index, measure in enumerate(self.measures)}
 
 
-def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
-    """Derives the analysis. Raises QueryRejected if an aggregated expression has no bounds."""
+def analyse(release: Release, facts: PublicFacts, *, replace: bool, apart: bool = False) -> Analysis:
+    """Derives the analysis. Raises QueryRejected if an aggregated expression has no bounds.
+
+    With `apart`, no combination of all keys is listed or released, so that there may be any number of them.
+    """
     known = conditions(release.input)
-    each, every = _domains(release, known, facts)
+    each, every = _domains(release, known, facts, apart=apart)
     sizes = [None if values is None else len(values) for values in each]
     wanted: dict[Expr, set[Moment]] = {}
     for item in release.aggregations:
@@ -117,7 +120,7 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
 
 
 def _domains(
-    release: Release, known: Known, facts: PublicFacts
+    release: Release, known: Known, facts: PublicFacts, *, apart: bool
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
     """The public values of each key, or None; and the domains of all keys, if every combination of values is released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
@@ -130,7 +133,7 @@ def _domains(
             values = looked_up_values(key.expr, release.input, facts, all_rows=release.all_public_rows)
             most = domains.MAX_DERIVED
         found.append(values)
-        if values is None or every is None or prod(map(len, every)) * len(values) > most:
+        if values is None or every is None or (not apart and prod(map(len, every)) * len(values) > most):
             every = None
         else:
             every = (*every, values)

@@ -99,6 +99,10 @@ class Dialect(Protocol):
         """A unit's id, of a type that two tables' ids can be compared in."""
         ...
 
+    def sampled(self, unit: str, secret: str, below: int) -> str:
+        """Whether SHA-256 of a secret and a unit's id is below `below`, a whole number of 256 bits."""
+        ...
+
     def by_bytes(self, text: str) -> str:
         """A text that is compared, grouped and put in order by its bytes."""
         ...

@@ -15,9 +15,24 @@ def database_of(
 ) -> duckdb.DuckDBPyConnection:
     """A database with a table of these columns, names with engine types, and rows; it ends with the connection."""
     connection = duckdb.connect()
+    add_table(connection, table, columns, rows)
+    return connection
+
+
+def empty_database() -> duckdb.DuckDBPyConnection:
+    """A database without tables; it ends with the connection."""
+    return duckdb.connect()
+
+
+def add_table(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[Value]],
+) -> None:
+    """Makes a table of these columns, names with engine types, and rows."""
     declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns)
     connection.execute(f"CREATE TABLE {identifier(table)} ({declared})")
     unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in columns)
     series = [list(values) for values in zip(*rows, strict=True)] if rows else [[] for _ in columns]
     connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", series)
-    return connection

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 import typer
 
 from dpsql.cli.data_versions import compared, last_answer
-from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, default_epsilon, needed
+from dpsql.cli.options import (
+    Analyst,
+    Dialect,
+    Epsilon,
+    LedgerFile,
+    LedgerKey,
+    default_epsilon,
+    needed,
+    place_of,
+    shown,
+)
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.engine.advice import advice
 from dpsql.errors import Error, ProgrammingError
@@ -25,14 +35,14 @@ if TYPE_CHECKING:
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
-Database: TypeAlias = Path | Mapping[str, Path]
-"""The file or folder with the data, or where each table of it lies."""
+Database: TypeAlias = Path | str | Mapping[str, Path]
+"""The file or folder with the data, the URL of a database, or where each table of it lies."""
 Files = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="FILES...",
-        help="The policy to check; the file or folder with the data, to hold it against; queries to plan, in"
-        " files that end in .sql.",
+        help="The policy to check; the file or folder with the data, or the URL of a database, to hold it against; queries"
+        " to plan, in files that end in .sql.",
         show_default=False,
     ),
 ]
@@ -63,10 +73,12 @@ def check(
     from dpsql.policy import load
     from dpsql.shell.costs import failure_lines
 
-    queries = [file for file in files if file.suffix.lower() == ".sql"]
-    others = [file for file in files if file not in queries]
-    if policy is None and others:
-        policy = others.pop(0)
+    places = [place_of(file) for file in files]
+    queries = [place for place in places if isinstance(place, Path) and place.suffix.lower() == ".sql"]
+    others = [place for place in places if place not in queries]
+    if policy is None:
+        policy = next((place for place in others if isinstance(place, Path)), None)
+        others = [place for place in others if place is not policy]
     if policy is None or len(others) > 1:
         raise ProgrammingError(
             "no policy given" if policy is None else "a policy is held against one database",
@@ -163,13 +175,20 @@ def _summed_up(
     print(f"{policy} is a valid policy")
     print(view.show(*_summary(rules)))
     if database is not None and schema is not None:
-        data = database if isinstance(database, Path) else "what it names as sources"
+        data = _called(database)
         print(f"\n{data} has every table and column that it declares")
         for line in versions:
             print(line)
         hidden = list(_undeclared(rules, schema))
         if hidden:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
+
+
+def _called(database: Database) -> str:
+    """What is said of the data: a URL without its password."""
+    if isinstance(database, Mapping):
+        return "what it names as sources"
+    return shown(database)
 
 
 def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
@@ -195,14 +214,18 @@ def _held_against(
     """The database's schema, after the policy was held against it, and whether the data are those of their version."""
     from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.opening import server
 
+    if isinstance(database, str):
+        with closing(server(database, rules, policy, spills=False)) as elsewhere:
+            schema = elsewhere.schema()
+            catalog.build(rules, schema, elsewhere.origin)
+            return schema, []  # whether the data are those of their version takes all rows
     backend = DuckDBBackend(database, types=rules.column_types())
-    try:
+    with closing(backend):
         schema = backend.schema()
         catalog.build(rules, schema, backend.origin)
         return schema, list(compared(rules, policy, backend, schema, _last_answer(rules, *ledger)))
-    finally:
-        backend.close()
 
 
 def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
-from dpsql.cli.options import Database
+from dpsql.cli.options import Database, place_of
 from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.remote.address import is_spark
 from dpsql.shell.view import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.backends.postgres.connection import PostgresBackend
     from dpsql.policy.decisions import Decisions, TableKeys
 
+_PLAIN = r"[\w.-]+"
+"""A name that a file may have."""
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -53,17 +61,16 @@ def init(
     from dpsql.policy.check_constraints import checked
     from dpsql.policy.decisions import Decisions
 
-    target = output or database.with_suffix(".yaml")
+    place = place_of(database)
+    target = output or _named(place)
     if interactive and str(target) != "-" and target.exists():  # before anything is asked
         raise _is_there(target)
     decisions, stated = (Decisions(), {}) if metadata is None else _read(metadata)
-    backend = DuckDBBackend(database)
-    try:
-        schema = backend.schema() | backend.suggested()
+    with closing(_opened(place)) as backend:
+        schema = backend.schema()
+        schema |= backend.suggested() if isinstance(backend, DuckDBBackend) else {}
         origins = {table: backend.origin(table) for table in schema}
         keys = backend.keys()
-    finally:
-        backend.close()
     required = {table: found.required for table, found in origins.items() if found is not None}
     checks = {table: found.checks for table, found in origins.items() if found is not None}
     keys |= {table: stated[fold(table)] for table in schema if fold(table) in stated and table not in keys}
@@ -83,7 +90,7 @@ def init(
         decisions = interview(schema, keys, decisions, bounded)
     text = skeleton(
         schema,
-        database.name,
+        place.name if isinstance(place, Path) else target.stem,
         required,
         checks,
         keys=keys,
@@ -103,7 +110,32 @@ def init(
     if metadata is not None and unknown and len(unknown) == len(decisions.tables):
         print(f"no table of {metadata} is in {database}", file=sys.stderr)
     todo = "run" if interactive else "replace each TODO in it, then run"
-    print(f"wrote {target}: {todo} dpsql check {target} {database}")
+    data = place if isinstance(place, Path) else "URL"
+    print(f"wrote {target}: {todo} dpsql check {target} {data}")
+
+
+def _named(place: Path | str) -> Path:
+    """The policy beside the data; of a database elsewhere, in this folder, with the database's name."""
+    if isinstance(place, Path):
+        return place.with_suffix(".yaml")
+    name = Path(urlsplit(place).path).name
+    return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
+
+
+def _opened(place: Path | str) -> DuckDBBackend | PostgresBackend:
+    """The schema's database. Raises ProgrammingError for one whose catalogue says nothing of keys."""
+    from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.backends.postgres.connection import PostgresBackend
+
+    if isinstance(place, Path):
+        return DuckDBBackend(place)
+    if is_spark(place):
+        raise ProgrammingError(
+            "the catalogue of Spark has no keys that a policy could begin with",
+            code="no_database",
+            hint="dpsql init on a Parquet file or folder of the same columns",
+        )
+    return PostgresBackend(place, warns=False)
 
 
 def _is_there(target: Path) -> OperationalError:

@@ -9,11 +9,12 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.remote.address import is_address, is_database_url
+from dpsql.remote.address import is_address, is_database_url, is_spark
 from dpsql.request.loss import amount
 from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
 
@@ -59,9 +60,11 @@ def _read(number: Callable[[], _Number]) -> _Number:
 
 
 Database = Annotated[
-    Path,
+    str,
     typer.Argument(
-        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; or a policy that says where they are.",
+        metavar="DATABASE|URL",
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; or the URL of a database, as "
+        "postgresql://user@host/name.",
         show_default=False,
     ),
 ]
@@ -69,7 +72,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATABASE|URL",
-        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; a policy that says where they are; "
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; a policy that says where they are; "
         "the URL of a database, as postgresql://user@host/name; or the address of a server, as https://host:8439, for which "
         "DPSQL_TOKEN holds the token.",
         show_default=False,
@@ -202,8 +205,26 @@ Sql = Annotated[
 
 
 def place_of(source: str) -> Path | str:
-    """The data that are named: files, or the URL of a database, which is no path."""
-    return source if is_database_url(source) else Path(source)
+    """The data that are named: files, or the URL of a database or a cluster, which is no path."""
+    return source if is_database_url(source) or is_spark(source) else Path(source)
+
+
+def beside(folder: Path, source: str) -> Path | str:
+    """The data that a file in a folder names: files beside it, or a URL."""
+    place = place_of(source)
+    return folder / place if isinstance(place, Path) else place
+
+
+def shown(place: Path | str) -> str:
+    """The data in words: of a URL where it leads, without whatever else it holds, as a password.
+
+    >>> shown("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
+    'postgresql://db.example.org/clinic'
+    """
+    if isinstance(place, Path):
+        return str(place)
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
 def is_policy(database: Path | str) -> bool:
@@ -371,7 +392,7 @@ def needed(
 
     Raises ProgrammingError if there is none, unless a `server` may have one.
     """
-    from dpsql.sql.read.parse import stated
+    from dpsql.sql.read.stated import stated
 
     said = stated(sql, dialect)
     if target_error is None and said.target_error is None:

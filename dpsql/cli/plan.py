@@ -119,7 +119,7 @@ def _tried(
     """A query at each loss, smallest first. Raises ProgrammingError for one that says itself what it may lose, and EXPLAIN."""
     import dpsql
     from dpsql.shell.session import is_explain
-    from dpsql.sql.read.parse import stated
+    from dpsql.sql.read.stated import stated
 
     said = stated(text.sql, dialect)
     if is_explain(text.sql) or said.epsilon is not None or said.target_error is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import AnchorFile, LedgerKey, NewLedger, opened
+from dpsql.cli.options import AnchorFile, LedgerKey, NewLedger, beside, opened
 from dpsql.errors import ProgrammingError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def publish(
 
     publication = load(file)
     policy = file.parent / publication.policy
-    database = policy if publication.database is None else file.parent / publication.database
+    database = policy if publication.database is None else beside(file.parent, publication.database)
     ledger = publication.ledger
     if ledger is None:
         ledger = str(policy.with_suffix(".ledger"))

@@ -19,6 +19,7 @@ from dpsql.cli.options import (
     PolicyFile,
     default_epsilon,
     opened,
+    place_of,
     policy_of,
 )
 from dpsql.cli.publish import Check, Folder, carry_out, ledger_for
@@ -26,9 +27,13 @@ from dpsql.cli.query_files import texts
 
 Queries = Annotated[list[Path], typer.Argument(help="Files of queries.", show_default=False)]
 DatabaseOption = Annotated[
-    Path,
+    str,
     typer.Option(
-        "--database", "-d", help="The data, or a policy that says where they are.", show_default=False
+        "--database",
+        "-d",
+        metavar="DATABASE|URL",
+        help="The data, the URL of a database, or a policy that says where they are.",
+        show_default=False,
     ),
 ]
 
@@ -56,7 +61,8 @@ def run(
     from dpsql.policy import load
     from dpsql.publish.publication import of_texts
 
-    rules = policy_of(database, policy)
+    data = place_of(database)
+    rules = policy_of(data, policy)
     loss = epsilon or default_epsilon(load(rules))
     named = dict[str, str]()
     for text in (each for file in queries for each in texts(file)):
@@ -66,7 +72,7 @@ def run(
     book = ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check)
     with closing(
         opened(
-            database,
+            data,
             policy,
             book,
             analyst,

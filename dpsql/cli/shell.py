@@ -31,6 +31,7 @@ from dpsql.cli.options import (
     number,
     place_of,
     policy_of,
+    shown,
     target_of,
 )
 from dpsql.remote.address import is_address
@@ -148,7 +149,8 @@ def shell(
 
 
 def _what(database: str, policy: Path | None) -> str:
-    return database if is_address(database) else f"{database} under {policy_of(place_of(database), policy)}"
+    place = place_of(database)
+    return database if is_address(database) else f"{shown(place)} under {policy_of(place, policy)}"
 
 
 def _banner(state: State, what: str) -> str:

@@ -24,6 +24,7 @@ from dpsql.cli.options import (
     PolicyFile,
     default_epsilon,
     opened,
+    place_of,
     policy_of,
 )
 from dpsql.cli.publish import ledger_for
@@ -42,10 +43,10 @@ TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="The private table of the policy.", show_default=False)
 ]
 Database = Annotated[
-    Path | None,
+    str | None,
     typer.Argument(
-        metavar="[DATABASE]",
-        help="The data. [default: what the policy, of --policy or DPSQL_POLICY, names as sources]",
+        metavar="[DATABASE|URL]",
+        help="The data, or the URL of a database. [default: what the policy, of --policy or DPSQL_POLICY, names as sources]",
         show_default=False,
     ),
 ]
@@ -122,7 +123,8 @@ def suggest(
     from dpsql.suggest.questions import proposal, questions
     from dpsql.suggest.text import with_keys
 
-    rules = policy_of(database, policy) if database is not None else policy or _named_policy()
+    data = None if database is None else place_of(database)
+    rules = policy_of(data, policy) if data is not None else policy or _named_policy()
     target = output or rules.with_suffix(".suggested.yaml")
     receipts = target.with_suffix(".receipts.json")
     declared = load(rules)
@@ -135,7 +137,7 @@ def suggest(
         _require_free(target, receipts)
     with closing(
         opened(
-            database or rules,
+            data or rules,
             rules,
             ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check),
             analyst,
@@ -172,15 +174,31 @@ def suggest(
         require_budget(planned)
         answers = [(each, asking.query(each.sql, epsilon=share)) for each in asked]
     found = [(each, result, proposal(each, wide, table, result)) for each, result in answers]
-    given = [each for _, _, each in found if each is not None]
-    columns = {each.column: {each.key: each.found} for each in given}
+    _propose(rules, table, found, text, target)
+
+
+def _propose(
+    rules: Path,
+    table: str,
+    found: Sequence[tuple[Question, Result, Proposal | None]],
+    text: str,
+    target: Path,
+) -> None:
+    """Writes the receipts and the policy with what is proposed, and says so."""
+    from dpsql.suggest.text import with_keys
+
+    receipts = target.with_suffix(".receipts.json")
+    columns = {each.column: {each.key: each.found} for _, _, each in found if each is not None}
     _write(
-        receipts, json.dumps([json.loads(result.receipt.to_json()) for _, result in answers], indent=2) + "\n"
+        receipts,
+        json.dumps([json.loads(result.receipt.to_json()) for _, result, _ in found], indent=2) + "\n",
     )
     proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
-    for each, _, what in found:
+    for each, result, what in found:
         if what is None:
             print(f"nothing is proposed for {_place(table, each)}: {_why_not(each)}")
+        elif each.key != "values":
+            print(f"{_place(table, each)}: {_answer(each, result)}")
     if not columns:
         print(f"wrote {receipts}")
         return
@@ -188,6 +206,22 @@ def suggest(
     print(_difference(text, proposed, rules.name, target.name), end="")
     print(f"wrote {target} and {receipts}")
     print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
+
+
+def _answer(question: Question, result: Result) -> str:
+    """The released quantiles behind a proposal, with their 95% intervals as far as they have some."""
+    from dpsql.rendering import text
+
+    (row,), (ends,) = result.rows, result.intervals(0.95)
+    said = [
+        text(value) + ("" if end is None else f" [{text(end[0])}, {text(end[1])}]")
+        for value, end in zip(row, ends, strict=True)
+    ]
+    which = "quantiles 1% and 99%" if question.key == "bounds" else "quantile 99%"
+    without = ""
+    if None in ends:
+        without = ", without ±: the ends of their intervals would be charged as further quantiles"
+    return f"{which}: {' and '.join(said)}{without}"
 
 
 def _samples(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:

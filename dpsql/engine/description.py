@@ -39,13 +39,17 @@ class ColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table: whether it is private, whom its rows belong to, its columns, and the rules on contributions and budget."""
+    """A table: whether it is private, whom its rows belong to, its columns, and the rules on contributions and budget.
+
+    `kind` says of a table of the session what it is.
+    """
 
     name: str
     private: bool
     unit: str
     columns: tuple[ColumnDescription, ...]
     rules: tuple[str, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,13 @@ from dpsql.plan.nodes import (
     private_scans,
 )
 from dpsql.plan.render import ordered, phrase
+from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.top_k import TopKSelection
+from dpsql.planning.sampling import loss_on_sample
 from dpsql.request.target import CONFIDENCE, Target
 from dpsql.sql.emit.outer_query import Copies
 
@@ -185,7 +186,8 @@ def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: s
 def _title(relation: Relation) -> str:
     match relation:
         case Scan():
-            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}"
+            part = "" if relation.sample is None else f", {percent(relation.sample)} of the units"
+            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}{part}"
         case Filter():
             return f"Filter {phrase(relation.predicate)}"
         case SemiJoin():
@@ -227,14 +229,30 @@ def _confidence(prepared: PreparedQuery) -> float:
     return float(CONFIDENCE if target is None else target.confidence)
 
 
+def _sample(part: PreparedRelease) -> Iterator[str]:
+    """The sample that is read, and the loss of the noise on it."""
+    rate = sampling_rate(part.release.input)
+    if rate is not None:
+        inner = float(loss_on_sample(part.price.epsilon, rate))
+        yield (
+            f"  Poisson sample of {percent(rate)} of the units: ε {float(part.price.epsilon):.4g} is charged for noise of "
+            f"ε {inner:.4g} on the sample"
+        )
+
+
 def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
+    yield from _sample(part)
+    if plan.synthesis is not None:
+        for each in plan.synthesis.mechanism.describe():
+            yield f"  {each['statistic']}: {each['noise']}"
+        return
     if plan.top_k is not None:
         chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {notices.call_text(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
-        yield f"  {_shortfall(plan, chosen, confidence)}"
+        yield f"  {notices.shortfall(plan, chosen, confidence)}"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  partition selection: {plan.selection.mechanism.describe()}"
@@ -256,15 +274,6 @@ def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: 
             else "the units in a group that is released with probability 1/2"
         )
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
-
-
-def _shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
-    """How far from the best the scores of the chosen groups are, at most."""
-    groups = math.prod(map(len, plan.analysis.domains or ()))
-    steps = chosen.shortfall(groups, confidence)
-    lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
-    off = steps * float(lattice.step) if lattice is not None else steps
-    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
 
 
 def _blocks(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:

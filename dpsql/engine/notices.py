@@ -22,10 +22,12 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
+from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
@@ -58,10 +60,14 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         plan = table.plan
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
+    yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
     yield from _mostly_noise(result)
     for table in tables if released else ():
         yield from _left_out(table)
     for table in tables:
+        if table.plan.top_k is not None and table.rows:
+            far = shortfall(table.plan, table.plan.top_k, CONFIDENCE)
+            yield f"{far[0].upper()}{far[1:]}."
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
 
@@ -77,6 +83,25 @@ def selected_from(plan: MeasurementPlan) -> str:
     learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
     least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
     return f"{least}{' where the clamp is as expected' * learnt}"
+
+
+def _sampled(plan: MeasurementPlan) -> Iterator[str]:
+    """A notice that an answer is of a sample, and how it is scaled."""
+    rate = sampling_rate(plan.analysis.release.input)
+    if rate is not None:
+        yield (
+            f"The answer is of a sample, in which each privacy unit is with probability {percent(rate)}; intervals hold for the "
+            f"sample. Of all units, a count or a sum is about the answer / {float(rate):.6g}."
+        )
+
+
+def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
+    """How far from the best the scores of the chosen groups are, at most."""
+    groups = math.prod(map(len, plan.analysis.domains or ()))
+    steps = chosen.shortfall(groups, confidence)
+    lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
+    off = steps * float(lattice.step) if lattice is not None else steps
+    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
 
 
 def _nothing_selected(plan: MeasurementPlan, which: str) -> str:

@@ -21,6 +21,7 @@ from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
+from dpsql.covariance import semidefinite
 from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
@@ -31,6 +32,7 @@ from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
+from dpsql.engine.sampling import require_one_sample
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -122,8 +124,8 @@ class Engine:
         """What was planned, with the stored releases that there are now, where the query allows them."""
         return self._replay.replay(planned) if planned.asked.replay else planned
 
-    def planned(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
-        """As `prepare`, without a look at stored releases.
+    def planned(self, asked: Query, at: Fraction | None = None, *, apart: bool = False) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`.
 
         A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
         moment at which it was asked for.
@@ -144,10 +146,20 @@ class Engine:
                 "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
             )
         replaced = self.policy.neighbors == "replace"
+        require_one_sample(
+            [step for step in before if isinstance(step, Release)],
+            replace=replaced,
+            targeted=isinstance(wanted.loss, Target),
+            text=parsed.source.text,
+            at=lowered.sample,
+        )
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
             release: analyse(
-                release if replaced else with_partition_filters(release), public, replace=replaced
+                release if replaced else with_partition_filters(release),
+                public,
+                replace=replaced,
+                apart=apart,
             )
             for release in before
             if isinstance(release, Release)
@@ -168,7 +180,15 @@ class Engine:
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
         return PreparedQuery(
-            asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
+            asked,
+            agreed,
+            parsed.explain,
+            outer,
+            prepared,
+            above,
+            sql,
+            constants=lowered.constants,
+            matrix=parsed.matrix,
         )
 
     def _measured(
@@ -402,6 +422,7 @@ class Engine:
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
         if prepared.stored is not None:
             return prepared.stored.table
+        prepared = prepared.sampled(self.entropy)
         plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         if statement.stages is not None and refinement is None:
             return self._drawn_in_stages(prepared, statement.stages)
@@ -460,7 +481,7 @@ class Engine:
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
                 for kind, of in zip(types, digits, strict=False)
             ),
-            rows=_rows(rows, digits),
+            rows=semidefinite(_rows(rows, digits), prepared.matrix),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
             _interval_of=_unknown if origins is None else origins.interval,

@@ -13,9 +13,11 @@ from dpsql.analysis.partitions.assign import boxes
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.ledger.protocol import Bill
+from dpsql.mechanisms.entropy import Entropy, secret
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, Step, final_releases, needed, steps, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
+from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
 from dpsql.planning.clamp_histogram import clamped_statistics
@@ -29,6 +31,7 @@ from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery
 from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
+from dpsql.sql.emit.sample import PLACEHOLDER
 from dpsql.sql.emit.statement import Statement, emit, emit_sums, reads_selected
 
 
@@ -74,7 +77,7 @@ class PreparedRelease:
 
     `values` are the values of earlier answers that stand in `statement`. `stored` is the stored release that answers
     it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine which
-    holds the rows.
+    holds the rows. `secret` is what units are sampled by, while the release is drawn.
     """
 
     release: Release
@@ -86,6 +89,7 @@ class PreparedRelease:
     refinement: Refinement | None = None
     values: Known = field(default_factory=dict, hash=False)
     dialect: Dialect = DUCKDB
+    secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
 
     @property
     def event(self) -> Event | None:
@@ -99,10 +103,19 @@ class PreparedRelease:
         read = {step: values[step] for step in needed(self.release) if step in values} if values else {}
         if self.stored is not None or read == self.values:
             return self
+        return replace(self, statement=self._emitted(read, self.secret), values=read)
+
+    def sampled(self, entropy: Entropy) -> PreparedRelease:
+        """The release with a fresh secret by which its units are sampled, if they are; for the time in which it is drawn."""
+        if sampling_rate(self.release.input) is None:
+            return self
+        drawn = secret(entropy)
+        return replace(self, statement=self._emitted(self.values, drawn), secret=drawn)
+
+    def _emitted(self, values: Known, secret: str) -> Statement:
         plan = self.plan
-        analysis = substitute(plan.analysis, read)
-        statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps, self.dialect)
-        return replace(self, statement=statement, values=read)
+        analysis = substitute(plan.analysis, values)
+        return emit(analysis, plan.quantiles, plan.top_k, plan.clamps, self.dialect, secret=secret)
 
     def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:
         """The last stage of `statement`, for a plan whose clamps are chosen so far.
@@ -116,7 +129,13 @@ class PreparedRelease:
         quantiles = plan.quantiles if chosen else ()
         chosen_keys = selected if alone else None
         return emit_sums(
-            read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect
+            read,
+            quantiles,
+            plan.clamps,
+            chosen_keys,
+            _read_unclamped(plan),
+            target=self.dialect,
+            secret=self.secret,
         )
 
     @property
@@ -185,6 +204,9 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
         }
         for measurement in plan.vectors
     ]
+    rate = sampling_rate(plan.analysis.release.input)
+    if rate is not None:
+        noised.insert(0, {"statistic": "units", "noise": f"Poisson sample, {percent(rate)} of the units"})
     if plan.top_k is not None:
         best = plan.top_k
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
@@ -217,7 +239,8 @@ class PreparedQuery:
     `releases` are in the order in which they are answered; there are none where the query reads
     nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
     values of queries over what was released before, `steps` the charges of earlier steps to the same target,
-    `constants` what the statement reads of the time at which it was asked.
+    `constants` what the statement reads of the time at which it was asked. `matrix` are the places of the columns that are the
+    entries on and above the diagonal of a covariance matrix.
     """
 
     asked: Query
@@ -230,6 +253,7 @@ class PreparedQuery:
     known: Known = field(default_factory=dict, hash=False)
     steps: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
+    matrix: tuple[int, ...] = ()
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:

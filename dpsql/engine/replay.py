@@ -22,6 +22,7 @@ from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.plan.dependencies import Known, needed, releases
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
+from dpsql.plan.sampling import sampling_rate
 from dpsql.planning.choose import former, is_of_former_rule, mean_error
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
@@ -183,8 +184,8 @@ class Replay:
         The noise of the stored release is computed from the exact components, which must be those that it was added to:
         the policy must declare a data version, and engine and statement must be the same.
         """
-        if not self._refinable(part.tables):
-            return None
+        if not self._refinable(part.tables) or sampling_rate(part.release.input) is not None:
+            return None  # another sample has other exact components
         written = _written(record)
         if written.source != self._source(part):
             return None

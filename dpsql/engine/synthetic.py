@@ -7,27 +7,42 @@ mechanism stands in that query's plan.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.domains import Domain, product
+from dpsql.analysis.domains import MAX_GROUPS, Domain, domain, product
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.backends.quoting import identifier
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
-from dpsql.planning.synthesis import MOST_COLUMNS, Request, StreamRequest, planned, shape_of
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Release
+from dpsql.plan.sampling import sampling_rate
+from dpsql.plan.types import Type
+from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
+from dpsql.planning.synthesis import Request, StreamRequest, fits, planned, shape_of
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.request.target import Target
 from dpsql.result import Receipt
+from dpsql.sql.emit.marginals import emit_marginals
 from dpsql.sql.emit.outer_query import unchanged
 from dpsql.sql.emit.statement import emit
-from dpsql.synthesis.mechanism import METHODS, Mwem, SmallDatabase
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import parse_once
+from dpsql.synthesis.mechanism import Mwem
+from dpsql.synthesis.methods import METHODS, SyntheticMethod
+from dpsql.synthesis.mst import MOST_COLUMNS, Mst, read_by, require_tables
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
 
+STEPS = 256
+"""Steps of a column that is rounded to one of its bounds; what they lose of a mean is in its interval."""
 Workload = str | Iterable[Sequence[str] | str]
 
 
@@ -39,6 +54,8 @@ class PreparedSynthesis:
     columns: tuple[str, ...]
     types: tuple[str, ...]
     domains: tuple[Domain, ...]
+    ends: tuple[Interval | None, ...] = ()
+    """Of each column whose values are rounded to one of two ends, these."""
 
     @property
     def workload(self) -> tuple[Marginal, ...]:
@@ -50,10 +67,12 @@ class PreparedSynthesis:
 
 
 def prepare(
-    engine: Engine, asked: Query, wanted: Workload, method: str, rounds: int | None
+    engine: Engine, asked: Query, wanted: Workload, method: str | None, rounds: int | None
 ) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.synthetic`."""
-    if method not in METHODS:
+    if method is None and rounds is not None:
+        method = Mwem.method
+    if method is not None and method not in METHODS:
         raise ProgrammingError(
             f"there is no method {method!r}",
             code="synthetic_method",
@@ -67,22 +86,38 @@ def prepare(
         engine,
         asked,
         wanted,
-        lambda marginals: Request(marginals, method, rounds),
-        named=("SYNTHETIC TABLE", method),
+        lambda shape, marginals: Request(
+            marginals, method or (Mwem.method if fits(shape) else Mst.method), rounds
+        ),
+        "SYNTHETIC TABLE",
     )
     return replace(found, prepared=engine.replayed(found.prepared))
 
 
 def prepare_local(engine: Engine, asked: Query) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.randomize`."""
-    found = _prepared(
+    try:
+        found = _randomizing(engine, asked)
+    except QueryRejected as error:
+        if error.code not in ("synthetic_domain", "delta_required"):
+            raise
+        bounds = bounds_of_columns(engine, asked)
+        if not any(bounds.values()):
+            raise
+        rounded = tuple(place for place, ends in enumerate(bounds.values()) if ends is not None)
+        steps = _randomizing(engine, replace(asked, sql=in_steps(asked.sql, bounds)), rounded)
+        found = under(replace(steps, ends=tuple(bounds.values())), _statement_of(steps, asked, "LOCAL TABLE"))
+    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
+
+
+def _randomizing(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) -> PreparedSynthesis:
+    return _prepared(
         engine,
         asked,
         "marginals(1)",
-        lambda _: Request((), RandomizedTable.method),
-        named=("LOCAL TABLE", RandomizedTable.method),
+        lambda _, __: Request((), RandomizedTable.method, rounded=rounded),
+        "LOCAL TABLE",
     )
-    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
 
 
 def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
@@ -91,14 +126,30 @@ def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
     made = _mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
         raise TypeError("a randomised table has a plan of its own")
+    ends = synthesis.ends or (None,) * len(synthesis.columns)
+    meaning = [
+        dict(zip(values, values, strict=True))
+        if end is None
+        else {values[0]: end_of(end)[0], values[-1]: end_of(end)[1]}
+        for values, end in zip(synthesis.domains, ends, strict=True)
+    ]
+    cells = (
+        (*(names[value] for names, value in zip(meaning, row, strict=False)), row[-1])
+        for row in table.rows
+        if row[-1]
+    )
     return LocalTable(
         synthesis.columns,
-        synthesis.types,
-        tuple(map(tuple, synthesis.domains)),
-        tuple(row for row in table.rows if row[-1]),
+        tuple(
+            kind if end is None else Type.DOUBLE.value
+            for kind, end in zip(synthesis.types, ends, strict=True)
+        ),
+        tuple(tuple(names.values()) for names in meaning),
+        tuple(cells),
         made.odds,
         receipt,
         made.count.half_width,
+        steps=tuple(0.0 if end is None else step_of(end) for end in ends),
     )
 
 
@@ -113,8 +164,8 @@ def prepare_stream(
         engine,
         asked,
         wanted,
-        lambda marginals: StreamRequest(marginals, updates, queries),
-        named=("STREAM", WeightsStream.method),
+        lambda _, marginals: StreamRequest(marginals, updates, queries),
+        "STREAM",
     )
 
 
@@ -122,31 +173,58 @@ def _prepared(
     engine: Engine,
     asked: Query,
     wanted: Workload,
-    request: Callable[[tuple[Marginal, ...]], Request | StreamRequest],
-    *,
-    named: tuple[str, str],
+    request: Callable[[tuple[int, ...], tuple[Marginal, ...]], Request | StreamRequest],
+    what: str,
 ) -> PreparedSynthesis:
-    prepared = engine.prepare(replace(asked, sql=_counted(asked.sql), replay=False))
+    prepared = _prepared_count(engine, asked)
     columns = _columns(prepared, asked.sql)
     part = prepared.only
     analysis = part.plan.analysis
-    if shape_of(analysis) is None:
+    if sampling_rate(part.release.input) is not None:
         raise QueryRejected(
-            "a synthetic table is of columns whose values are public, 100,000 combinations at most, "
-            "none of them hidden for being rare",
-            code="synthetic_domain",
-            hint="let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+            f"no {what.lower()} is made of a sample of the units",
+            code="sample",
+            hint="leave the sample out",
+            text=asked.sql,
         )
-    plan = planned(analysis, part.price, engine.public, request(workload(wanted, columns)))
+    shape = shape_of(analysis)
+    if shape is None:
+        raise QueryRejected(
+            "a synthetic table is of columns whose values are public, none of them hidden for being rare",
+            code="synthetic_domain",
+            hint="let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    marginals = workload(wanted, columns)
+    made = request(shape, marginals)
+    method = made.method
+    if method == Mst.method:
+        require_tables(shape, marginals, columns)
+    elif not fits(shape):
+        raise QueryRejected(
+            f"these columns have {math.prod(shape):,} combinations of values; what is held for each of them is for "
+            f"{MAX_GROUPS:,} at most, of {MOST_HELD} columns",
+            code="synthetic_domain",
+            hint="con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        )
+    plan = planned(analysis, part.price, engine.public, made)
     verify(plan)
     statement = emit(analysis, (), None, (), part.dialect)
-    made = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
+    if method == Mst.method:
+        statement = emit_marginals(statement, read_by(len(shape), marginals), part.dialect)
+    whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
-    found = PreparedSynthesis(made, columns, types, analysis.domains or ())
-    what, method = named
-    terms = f"epsilon = {float(prepared.terms.epsilon):g}, workload = {_named(found)}, method = '{method}'"
-    text = f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
-    return replace(found, prepared=replace(made, asked=replace(asked, sql=text)))
+    found = PreparedSynthesis(whole, columns, types, analysis.domains or ())
+    text = _statement_of(found, asked, what, method)
+    return under(replace(found, prepared=replace(whole, asked=asked)), text)
+
+
+def _statement_of(
+    found: PreparedSynthesis, asked: Query, what: str, method: str = RandomizedTable.method
+) -> str:
+    """The text of the ledger's entry: a statement that says what is made."""
+    epsilon = float(found.prepared.terms.epsilon)
+    terms = f"epsilon = {epsilon:g}, workload = {_named(found)}, method = '{method}'"
+    return f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
 
 
 def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
@@ -181,16 +259,81 @@ def opened(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream,
     return engine.open_stream(synthesis.prepared)
 
 
-def _mechanism(prepared: PreparedQuery) -> Mwem | SmallDatabase | WeightsStream | RandomizedTable:
+def _mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")
     return plan.mechanism
 
 
+def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
+    """The count that is prepared; the place of a refusal is that in the text which was asked."""
+    counted = _counted(asked.sql)
+    try:
+        return engine.planned(replace(asked, sql=counted, replay=False), apart=True)
+    except QueryRejected as error:
+        if error.text == counted and error.position is not None:
+            line = error.position.line - 1
+            inside = 1 <= line <= asked.sql.count("\n") + 1
+            error.position = Position(line, error.position.column) if inside else None
+            error.text = asked.sql
+        raise
+
+
+def under(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
+    """The same, charged under the statement that a user wrote."""
+    prepared = synthesis.prepared
+    return replace(synthesis, prepared=replace(prepared, asked=replace(prepared.asked, sql=text)))
+
+
+def bounds_of_columns(engine: Engine, asked: Query) -> dict[str, Interval | None]:
+    """The bounds of each column that has no public values, by name; None for a column that has values, or no bounds either."""
+    parsed = parse_once(_counted(asked.sql), asked.dialect)
+    outer = lower(
+        parsed, engine.catalog, engine.public, asked.parameters, asked.max_groups, at=asked.time
+    ).outer
+    release = outer.source
+    if not isinstance(release, Release):
+        return {}
+    known = conditions(release.input)
+    found = dict[str, Interval | None]()
+    for output, key in zip(outer.outputs, release.keys, strict=False):
+        ends = interval(key.expr, known)
+        rounds = key.expr.type.numeric and ends.bounded and domain(key.expr, known) is None
+        found[output.name] = ends if rounds and step_of(ends) > 0 else None
+    return found
+
+
+def in_steps(sql: str, bounds: Mapping[str, Interval | None]) -> str:
+    """The query in which each column that has bounds is the nearest of `STEPS` steps, the middle one where it is missing."""
+    columns = list[str]()
+    for name, ends in bounds.items():
+        quoted = identifier(name)
+        if ends is None:
+            columns.append(quoted)
+            continue
+        low, _ = end_of(ends)
+        level = f"CAST(FLOOR(({quoted} - {low!r}) / {step_of(ends)!r} + 0.5) AS INTEGER)"
+        columns.append(f"COALESCE({level}, {STEPS // 2}) AS {quoted}")
+    return f"SELECT {', '.join(columns)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS rows_in_steps"
+
+
+def end_of(ends: Interval) -> tuple[float, float]:
+    """Both ends of a bounded interval."""
+    if ends.low is None or ends.high is None:
+        raise TypeError("a column that is rounded has bounds")
+    return float(ends.low), float(ends.high)
+
+
+def step_of(ends: Interval) -> float:
+    """The length of one step between the ends."""
+    low, high = end_of(ends)
+    return (high - low) / STEPS
+
+
 def _counted(sql: str) -> str:
-    """The query that counts the rows of another by all its columns."""
-    return f"SELECT *, COUNT(*) FROM (\n{sql.strip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
+    """The query that counts the rows of another by all its columns; each place of it is one line further down."""
+    return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
 def _columns(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:

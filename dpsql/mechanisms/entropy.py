@@ -18,6 +18,11 @@ class Entropy(Protocol):
         ...
 
 
+def secret(entropy: Entropy) -> str:
+    """128 fresh bits as 32 hexadecimal digits: with an id of up to 23 letters they are one block of SHA-256."""
+    return "".join(f"{word:016x}" for word in entropy.words(2).tolist())
+
+
 @dataclass(frozen=True, slots=True)
 class SystemEntropy:
     """The operating system's generator.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.expr import Column
@@ -139,7 +140,8 @@ class Scan:
     """Reads `table` under the name `alias`; with `partition_filters`, only the units in these partitions.
 
     With `unnested` lists, a row is read once for each combination of their elements. The contribution bounds are then those
-    of these rows.
+    of these rows. With a `sample`, only the rows of units in a Poisson sample are read, in which each unit is with this
+    probability; see `dpsql.plan.sampling`.
     """
 
     tag: ClassVar[str] = "Scan"
@@ -150,9 +152,12 @@ class Scan:
     contribution: Contribution | None = None
     partition_filters: tuple[PartitionFilter, ...] = ()
     unnested: tuple[Elements, ...] = later((), "unnested")
+    sample: Fraction | None = later(None, "sample")  # noqa: RUF009  (a field, whose default is None)
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):
             raise ValueError("a scan has contribution bounds if and only if it is private")
         if self.unnested and self.unit.kind is not UnitKind.COLUMN:
             raise ValueError("only rows with the identifier of a unit can be repeated")
+        if self.sample is not None and not (self.unit.kind is UnitKind.COLUMN and 0 < self.sample < 1):
+            raise ValueError("units with an identifier are sampled, with a probability between 0 and 1")

@@ -24,6 +24,7 @@ from dpsql.mechanisms import (
     Staircase,
 )
 from dpsql.plan.nodes import Aggregation
+from dpsql.plan.sampling import sampling_rate
 from dpsql.planning import clamping
 from dpsql.planning.clamping import (
     BY_GROUP,
@@ -39,6 +40,7 @@ from dpsql.planning.learning_rule import FORMER, LEARNING, LearningRule
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
+from dpsql.planning.sampling import charged, loss_on_sample
 from dpsql.planning.staircase import staircases
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
 from dpsql.planning.top_k import top_k_selection
@@ -86,7 +88,19 @@ def choose(
     scale of an aggregate does not matter. With `learn`, plans with clamps are considered; their errors are predicted at
     the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
     for partition selection.
+
+    Of a sample of the units, the noise is as `dpsql.planning.sampling` allows, and `loss` is charged.
     """
+    rate = sampling_rate(analysis.release.input)
+    if rate is None:
+        return _chosen(analysis, loss, facts, learn=learn)
+    inner = LossShare(loss_on_sample(loss.epsilon, rate), None, loss.delta)
+    plan = _chosen(analysis, inner, facts, learn=learn)
+    return replace(plan, event=charged(loss.epsilon, plan.event, rate))
+
+
+def _chosen(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool) -> MeasurementPlan:
+    """As `choose`, for all units, or for those of a sample as though there were no others."""
     if analysis.selects and loss.delta <= 0:
         raise QueryRejected(
             "the group keys are not declared in the policy, and partition selection needs a delta above 0",
@@ -126,7 +140,7 @@ def former(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
     measures = tuple(map(_former_measure, plan.analysis.measures))
     few = plan.analysis.bound.rows < clamping.LEAST_ADDED
     same = measures == plan.analysis.measures and (few or not plan.vectors)
-    if plan.top_k is not None or same:
+    if plan.top_k is not None or same or sampling_rate(plan.analysis.release.input) is not None:
         return None
     return _least_error(replace(plan.analysis, measures=measures), loss, FORMER)
 

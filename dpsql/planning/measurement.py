@@ -18,7 +18,7 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection, Thresh
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
-from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.methods import SyntheticMethod
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 
@@ -64,7 +64,7 @@ class SynthesisPlan:
     tag: ClassVar[str] = "Synthesis"
 
     vector: StatisticVector
-    mechanism: Mwem | SmallDatabase | WeightsStream | RandomizedTable
+    mechanism: SyntheticMethod | WeightsStream | RandomizedTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.domains import MAX_GROUPS
 from dpsql.analysis.stability import PublicFacts
 from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.synthesis.methods import SyntheticMethod
+from dpsql.synthesis.mst import Mst
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 from dpsql.synthesis.workload import Marginal
 
 MOST_COLUMNS = 16
+"""Columns of a histogram that is held as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a synthetic table beside its rows; None leaves a number to the method."""
+    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `rounded` are columns of steps."""
 
     workload: tuple[Marginal, ...]
     method: str
     rounds: int | None = None
+    rounded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class StreamRequest:
     workload: tuple[Marginal, ...]
     updates: int
     queries: int
+    method: str = WeightsStream.method
 
 
 def planned(
@@ -48,7 +55,7 @@ def planned(
     shape, (vector, l1) = shape_of(analysis), _counted(analysis, loss, facts)
     if shape is None:
         raise LookupError("a synthetic table is of columns whose values are public")
-    made: Mwem | SmallDatabase | WeightsStream | RandomizedTable
+    made: SyntheticMethod | WeightsStream | RandomizedTable
     if isinstance(asked, StreamRequest):
         made = WeightsStream.of(
             shape,
@@ -60,9 +67,11 @@ def planned(
             queries=asked.queries,
         )
     elif asked.method == RandomizedTable.method:
-        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace)
+        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace, rounded=asked.rounded)
     elif asked.method == Mwem.method:
         made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
+    elif asked.method == Mst.method:
+        made = Mst.of(shape, asked.workload, l1, loss, replace=analysis.replace)
     else:
         made = SmallDatabase.of(shape, asked.workload, l1, loss, replace=analysis.replace)
     return MeasurementPlan(analysis, (), None, made.event, synthesis=SynthesisPlan(vector, made))
@@ -78,6 +87,11 @@ def _counted(analysis: Analysis, loss: LossShare, facts: PublicFacts) -> tuple[S
 
 
 def shape_of(analysis: Analysis) -> tuple[int, ...] | None:
-    """How many public values each column has; None where they are not public, or too many together."""
+    """How many public values each column has; None where they are not public, or some are hidden for being rare."""
     domains: Sequence[Sequence[object]] | None = None if analysis.selects else analysis.domains
     return None if domains is None else tuple(map(len, domains))
+
+
+def fits(shape: Sequence[int]) -> bool:
+    """Whether a histogram of all columns is held as a whole."""
+    return len(shape) <= MOST_COLUMNS and math.prod(shape) <= MAX_GROUPS

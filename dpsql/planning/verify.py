@@ -20,18 +20,19 @@ from math import isqrt
 from operator import itemgetter
 from typing import Any
 
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Staircase
 from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.plan.sampling import sampling_rate
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
+from dpsql.planning.verify_charge import allowed, charged_by_kind
 from dpsql.planning.verify_synthesis import spent_by
 
 Vector = tuple[int, ...]
@@ -59,7 +60,7 @@ def verify(plan: MeasurementPlan) -> None:
     spent = loss_by_kind(plan)
     chosen = sum((_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
     chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
-    charged = _charged(plan.event)
+    charged = allowed(plan, sum(spent.values(), start=chosen))
     if chosen > charged["range"]:
         raise VerificationError(
             "the range of the exponential mechanism for quantiles or clamps exceeds the charged loss"
@@ -104,7 +105,7 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
     shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
     loss = top_k.mechanism.range(max(moves) - min(moves)) * top_k.top.count
-    charged = _charged(plan.event)
+    charged = allowed(plan, loss)
     kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
         raise VerificationError("the loss of top-k selection exceeds the charged loss")
@@ -113,13 +114,15 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
 def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
     """Tries the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
     found, analysis = synthesis.mechanism, plan.analysis
+    if sampling_rate(analysis.release.input) is not None:
+        raise VerificationError("amplification by sampling is not known of a synthetic table")
     if analysis.selects or analysis.domains is None:
         raise VerificationError("a synthetic table has columns whose values are not public")
     if found.shape != tuple(map(len, analysis.domains)):
         raise VerificationError("a synthetic table has other columns than its rows")
     l1 = Fraction(norms(synthesis.vector, analysis)[0])
     spent = spent_by(found, l1, replaced=analysis.replace)
-    charged = _charged(plan.event)
+    charged = charged_by_kind(plan.event)
     if spent["range"] > charged["range"]:
         raise VerificationError("the range of the choices of a synthetic table exceeds the charged loss")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
@@ -519,24 +522,6 @@ def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterat
 
 def _minus(a: Vector, b: Vector) -> Vector:
     return tuple(x - y for x, y in zip(a, b, strict=True))
-
-
-def _charged(event: Event | None) -> dict[str, Fraction]:
-    total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
-    stack = [] if event is None else [event]
-    while stack:
-        match stack.pop():
-            case Composed(events=events):
-                stack += events
-            case Pure(epsilon=epsilon):
-                total["pure"] += epsilon
-            case Gaussian(rho=rho):
-                total["gaussian"] += rho
-            case Selection(delta=delta):
-                total["delta"] += delta
-            case BoundedRange(epsilon=epsilon):
-                total["range"] += epsilon
-    return total
 
 
 def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:

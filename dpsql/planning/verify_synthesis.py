@@ -6,14 +6,16 @@ from fractions import Fraction
 
 from dpsql.accounting.numerics.rigorous import ln_up
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
-from dpsql.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism
+from dpsql.synthesis.mechanism import SmallDatabase
+from dpsql.synthesis.methods import SyntheticMethod
+from dpsql.synthesis.mst import Mst
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 
 
 def spent_by(
-    found: Mwem | SmallDatabase | WeightsStream | RandomizedTable, l1: Fraction, *, replaced: bool
+    found: SyntheticMethod | WeightsStream | RandomizedTable, l1: Fraction, *, replaced: bool
 ) -> dict[str, Fraction]:
     """What each kind of step loses of a histogram that one unit moves by at most `l1`, from the laws."""
     spent = dict.fromkeys(("pure", "gaussian", "range"), Fraction(0))
@@ -45,7 +47,20 @@ def spent_by(
         return spent
     # A replaced unit takes its rows out of one cell of a marginal, and puts as many into another.
     squared = 2 * (l1 / 2) ** 2 if replaced else l1**2
+    if isinstance(found, Mst):
+        # A tree of c columns has c - 1 pairs, each of which is measured once, and chosen where there are others.
+        pairs = len(found.shape) - 1
+        add(found.noise, l1, squared, pairs + 1)
+        add(found.pair_noise, l1, squared, pairs)
+        spent["range"] += _range(found.selection, 2 * l1, pairs if pairs > 1 else 0)
+        return spent
     add(found.noise, l1, squared, len(found.shape) + found.rounds)
-    if found.selection is not None:
-        spent["range"] += found.selection.range(1) * 2 * l1 * found.rounds
+    spent["range"] += _range(found.selection, 2 * l1, found.rounds)
     return spent
+
+
+def _range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
+    """The range of so many choices, whose scores a unit moves apart by so much."""
+    if selection is None and times:
+        raise VerificationError("a synthetic table has choices without a law")
+    return Fraction(0) if selection is None else selection.range(1) * moved * times

@@ -186,10 +186,10 @@ class Policy(Model):
         wanted = account_name(name)
         return next((listed for listed in self.analysts if account_name(listed) == wanted), name)
 
-    def column_types(self) -> dict[str, dict[str, str]]:
-        """The types of all declared columns, by folded names of tables and columns."""
+    def column_types(self) -> dict[str, NameMap[str]]:
+        """The types of all declared columns, by the folded names of tables, and by the columns' names in any case."""
         return {
-            fold(name): {fold(column): found.type for column, found in table.columns.items()}
+            fold(name): NameMap({column: str(found.type) for column, found in table.columns.items()})
             for name, table in self.tables.items()
         }
 

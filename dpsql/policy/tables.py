@@ -270,7 +270,7 @@ class Table(Model):
     )
     source: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="The files that the table lies in, relative to the policy: a Parquet, CSV or Arrow file, a folder or a "
+        description="The files that the table lies in, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
         "pattern. Then dpsql.connect needs no database.",
     )
     link: Link | None = Field(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.mechanisms import CombinedNoise, Mechanism
+from dpsql.plan.sampling import sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, table_of
 
@@ -28,6 +29,7 @@ def combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and components, each with noise of its own."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None
     alone = alone and not plan.clamps and plan.synthesis is None
+    alone = alone and sampling_rate(plan.analysis.release.input) is None  # samples differ in what is noised
     return alone and all(measurement.mechanism.independent for measurement in plan.vectors)
 
 

@@ -64,10 +64,13 @@ class Connections:
 def connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
     """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
     try:
-        return connect(database, policy=policy, ledger=ledger, analyst=analyst)
+        made = connect(database, policy=policy, ledger=ledger, analyst=analyst)
     except ProgrammingError as error:
         if error.code != "shared_ledger":
             raise
+    else:
+        made.keep_no_tables()  # it answers one user's session after another's
+        return made
     raise OperationalError(
         f"the server was started before there was a user {analyst}",
         code="restart",

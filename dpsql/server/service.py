@@ -28,7 +28,7 @@ from dpsql.server.logins import FailedLogins, PasswordChecks
 from dpsql.server.processes import Processes
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
-from dpsql.sql.read.parse import stated
+from dpsql.sql.read.stated import stated
 from dpsql.version import VERSION
 from dpsql.workers import be_at_work
 

@@ -66,7 +66,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
 
     Raises ProgrammingError while no loss is set.
     """
-    from dpsql.sql.read.parse import stated
+    from dpsql.sql.read.stated import stated
 
     said = stated(sql, state.dialect)
     epsilon, error, confidence = said.epsilon, said.target_error, said.confidence
@@ -75,7 +75,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
             error, confidence = state.target.error, confidence or state.target.confidence
         else:
             epsilon = state.epsilon
-    if epsilon is None and error is None:
+    if epsilon is None and error is None and not state.connection.is_free(sql):
         raise ProgrammingError(
             "no privacy loss given: no epsilon is set",
             code="epsilon_missing",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -18,19 +18,21 @@ from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
 from dpsql.sql.read.interval_calls import NAMES as ENDS
+from dpsql.sql.read.regressions import CALLS
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "JOIN", "INNER JOIN",
     "LEFT JOIN", "FULL JOIN", "ON", "USING", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS NULL",
     "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "TRY_CAST", "DISTINCT", "ASC", "DESC",
     "NULLS FIRST", "NULLS LAST", "OVER", "PARTITION BY", "QUALIFY", "WINDOW", "ROLLUP", "UNION ALL", "WITH", "DATE", "TRUE", "FALSE", "NULL", "EXPLAIN",
+    "CREATE SYNTHETIC TABLE", "CREATE LOCAL TABLE", "DROP TABLE",
 )  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _NAME = r'(?:[A-Za-z_]\w*|"[^"]+")'
 _WORD = re.compile(rf"(?:({_NAME})\.)?(\w*)$")
 _TABLES = re.compile(rf"\b(?:FROM|JOIN)\s+({_NAME})(?:\s+(?:AS\s+)?({_NAME}))?|,\s*({_NAME})", re.IGNORECASE)
 _AFTER_FROM = re.compile(r"\b(?:FROM|JOIN)\s+(?:[\w\s,\"]*,\s*)?\w*$", re.IGNORECASE)
-_RESERVED = frozenset(word for phrase in KEYWORDS for word in phrase.split())
+_RESERVED = frozenset(word for phrase in KEYWORDS for word in phrase.split()) - {"LOCAL", "SYNTHETIC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def functions() -> tuple[str, ...]:
     signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
     named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
     ends = (f"{name.upper()}(" for name in ENDS)
-    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends)))
+    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends, *CALLS)))
 
 
 def candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
@@ -159,15 +161,19 @@ def _bare(name: str) -> str:
 
 
 class SqlCompleter(Completer):
-    """Offers the candidates; while one types, only once there is something to go by."""
+    """Offers the candidates; while one types, only once there is something to go by.
 
-    def __init__(self, words: Vocabulary) -> None:
-        self._words = words
+    `further` gives the tables that there are by now beside those of `words`.
+    """
+
+    def __init__(self, words: Vocabulary, further: Callable[[], Mapping[str, Sequence[str]]] = dict) -> None:
+        self._words, self._further = words, further
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """The completions at the cursor."""
         before = document.text_before_cursor
-        prefix, options = candidates(before, document.text_after_cursor, self._words)
+        words = replace(self._words, tables={**self._words.tables, **self._further()})
+        prefix, options = candidates(before, document.text_after_cursor, words)
         expected = prefix or before.endswith(".") or _AFTER_FROM.search(before)
         if complete_event.completion_requested or expected:
             for option in options:

@@ -66,7 +66,10 @@ def charged(
             lines.append(f"charged to reservation {entries[0]['slice']} of {state.name}: {price}{more}")
         else:
             lines.append(f"charged to {state.name}: {price}{more}; {left(state)}")
-    if receipt.replayed:
+    if receipt.of_session:
+        paid = ", ".join(map(str, receipt.replayed))
+        lines.append("nothing was charged" + f": ledger entry {paid} paid for the table" * bool(paid))
+    elif receipt.replayed:
         paid = ", ".join(map(str, receipt.replayed))
         free = "the rest is free" if receipt.entries else "nothing was charged"
         when = "" if answered_at is None else f" of {answered_at:%Y-%m-%d %H:%M} UTC"

@@ -44,7 +44,7 @@ def described(name: str, known: Description) -> Listing:
 def tables(known: Description) -> Listing:
     """Every declared table with whom its rows belong to."""
     rows = (
-        (found.name, "private" if found.private else "public", found.unit, len(found.columns))
+        (found.name, found.kind or ("private" if found.private else "public"), found.unit, len(found.columns))
         for found in known.tables
     )
     return Listing(("table", "kind", "privacy unit", "columns"), tuple(rows), numbers=(3,))

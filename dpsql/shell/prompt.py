@@ -117,7 +117,9 @@ def _prompts(
     return PromptSession(
         lexer=DynamicLexer(lambda: None if state.settings.theme == PLAIN else colored),
         style=DynamicStyle(lambda: style_of(state.settings.theme)),
-        completer=SqlCompleter(Vocabulary.of(state.connection.describe())),
+        completer=SqlCompleter(
+            Vocabulary.of(state.connection.describe()), state.connection.tables_of_session
+        ),
         auto_suggest=AutoSuggestFromHistory(),
         history=_history(history),
         # Enter ends the entry once it is complete, and begins another line until then.

@@ -169,6 +169,8 @@ class Session:
     def _steep(self, sql: str, terms: Mapping[str, Any]) -> Price | None:
         """The price of a query that costs more than the session asks without a yes."""
         most = self.state.settings.ask_above
+        if self.state.connection.is_free(sql):
+            return None
         if terms["target_error"] is None and terms["epsilon"] <= most:
             return None
         price = self.state.connection.explain(sql, **terms).price

@@ -33,7 +33,7 @@ Noisy: TypeAlias = NDArray[np.object_]
 
 MOST_DATABASES = 20_000
 """Small databases among which BLR chooses, each with its exact probability."""
-_CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
+CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
 """The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
 MOST_ROWS = 2**50
 """Rows of a synthetic table at most, so that sums of counts and of products with weights are exact in 64 bits whatever the noise."""
@@ -83,6 +83,13 @@ def noise_event(loss: Loss, share: Fraction) -> Pure | Gaussian:
     return Pure(loss.epsilon * share) if loss.rho is None else Gaussian(loss.rho * share)
 
 
+def noised(exact: Counts, noise: Geometric | DiscreteGaussian, entropy: Entropy) -> Noisy:
+    """The counts with noise of its own in each cell."""
+    drawn = np.array(noise.draw(exact.size, entropy), dtype=object).reshape(exact.shape)
+    found: Noisy = exact.astype(object) + drawn
+    return found
+
+
 def of_marginal(l1: int, *, replace: bool) -> Sensitivity:
     """The sensitivity of a marginal of a histogram that one unit moves by at most `l1` in l1 norm.
 
@@ -103,9 +110,27 @@ def of_distance(l1: int, marginals: int) -> Sensitivity:
     return Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))
 
 
+def rows_in(columns: Sequence[Noisy]) -> int:
+    """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
+    weights = [Fraction(1, found.size) for found in columns]
+    sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
+    return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
+
+
+def rescaled(noise: Geometric | DiscreteGaussian, share: float) -> float:
+    """The standard deviation that such noise has at 1/`share` of its loss: a variance grows as that number, a scale as its square."""
+    return noise.std * (share if isinstance(noise, Geometric) else math.sqrt(share))
+
+
+def distance_gained(exact: Counts, estimate: Counts, noise: Geometric | DiscreteGaussian) -> int:
+    """How much is to be gained by measuring a marginal: its distance from an estimate, less the expected noise; whole rows."""
+    cell = noise.std * math.sqrt(2 / math.pi)
+    return int(np.abs(exact - estimate).sum()) - round(cell * estimate.size)
+
+
 @dataclass(frozen=True)
 class Synthesis:
-    """What both methods share. `l1` is the most that one unit moves the histogram, in l1 norm, in rows.
+    """What all methods share. `l1` is the most that one unit moves the histogram, in l1 norm, in rows.
 
     `check` is the noise of the sum of distances over the workload, by which the result is judged.
     """
@@ -119,19 +144,6 @@ class Synthesis:
     replace: bool
     check: Geometric | DiscreteGaussian
     event: Event
-
-    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
-        """The release."""
-        found = self._synthetic(histogram, entropy)
-        (noise,) = self.check.draw(1, entropy)
-        return Synthesized(found, self.distance(histogram, found) + noise)
-
-    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
-        raise NotImplementedError
-
-    def distance(self, histogram: Counts, synthetic: Counts) -> int:
-        """The sum over the workload of l1 distances between the marginals of the two, in rows."""
-        return sum(distance(histogram, synthetic, part) for part in self.workload)
 
     def describe(self) -> list[dict[str, object]]:
         """What is measured and chosen, in words, for receipts and the ledger."""
@@ -158,7 +170,25 @@ class Synthesis:
 
 
 @dataclass(frozen=True)
-class Mwem(Synthesis):
+class HistogramSynthesis(Synthesis):
+    """A synthesis that holds a weight for each combination of values."""
+
+    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
+        """The release."""
+        found = self._synthetic(histogram, entropy)
+        (noise,) = self.check.draw(1, entropy)
+        return Synthesized(found, self.distance(histogram, found) + noise)
+
+    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+        raise NotImplementedError
+
+    def distance(self, histogram: Counts, synthetic: Counts) -> int:
+        """The sum over the workload of l1 distances between the marginals of the two, in rows."""
+        return sum(distance(histogram, synthetic, part) for part in self.workload)
+
+
+@dataclass(frozen=True)
+class Mwem(HistogramSynthesis):
     """Marginals of single columns are measured; then, `rounds` times, that of the workload which the weights fit worst.
 
     Claim: with l1 the sensitivity of the histogram, each measured marginal has the loss of `noise` for `of_marginal(l1)`, each
@@ -202,7 +232,7 @@ class Mwem(Synthesis):
                 hint="fewer rounds, or fewer columns and values",
             )
         chosen = _SELECTION if most else Fraction(0)
-        each = (1 - _CHECK - chosen) / (len(shape) + most)
+        each = (1 - CHECK - chosen) / (len(shape) + most)
         choices = [BoundedRange(loss.range(chosen / most)) for _ in range(most)]
         selection = Exponential.calibrate(2 * l1, choices[0].epsilon) if choices else None
         return cls(
@@ -210,7 +240,7 @@ class Mwem(Synthesis):
             workload,
             l1,
             replace,
-            noise_for(of_distance(l1, len(workload)), loss, _CHECK),
+            noise_for(of_distance(l1, len(workload)), loss, CHECK),
             Composed((noise_event(loss, 1 - chosen), *choices)),
             most,
             noise_for(of_marginal(l1, replace=replace), loss, each),
@@ -231,21 +261,20 @@ class Mwem(Synthesis):
 
     def measure(self, histogram: Counts, marginal: Marginal, entropy: Entropy) -> tuple[Marginal, Noisy]:
         """A marginal with noise in each cell."""
-        exact = marginal_of(histogram, marginal)
-        noise = np.array(self.noise.draw(exact.size, entropy), dtype=object).reshape(exact.shape)
-        return marginal, exact.astype(object) + noise
+        return marginal, noised(marginal_of(histogram, marginal), self.noise, entropy)
 
     def scores(
         self, histogram: Counts, weights: Floats, total: int, marginals: Sequence[Marginal]
     ) -> list[int]:
         """How much is to be gained by measuring each marginal: its distance from the weights', less the expected noise."""
-        cell = self.noise.std * math.sqrt(2 / math.pi)
-        found = []
-        for part in marginals:
-            rounded = np.rint(marginal_of(weights, part) * total).astype(np.int64)
-            exact = marginal_of(histogram, part)
-            found.append(int(np.abs(exact - rounded).sum()) - round(cell * rounded.size))
-        return found
+        return [
+            distance_gained(
+                marginal_of(histogram, part),
+                np.rint(marginal_of(weights, part) * total).astype(np.int64),
+                self.noise,
+            )
+            for part in marginals
+        ]
 
     def choose(self, scores: Sequence[int], entropy: Entropy) -> int:
         """The index of the marginal that is measured next."""
@@ -254,10 +283,8 @@ class Mwem(Synthesis):
         return self.selection.choose([1] * len(scores), [-score for score in scores], entropy)
 
     def total(self, columns: Sequence[Noisy]) -> int:
-        """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
-        weights = [Fraction(1, found.size) for found in columns]
-        sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
-        return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
+        """The number of rows."""
+        return rows_in(columns)
 
     def _parts(self, seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
         rows = max(1, total)
@@ -270,7 +297,7 @@ class Mwem(Synthesis):
         """What is measured and chosen, in words."""
         norms = of_marginal(self.l1, replace=self.replace)
         measured: dict[str, object] = {
-            "statistic": f"{_many(len(self.shape), 'column')} and {_many(self.rounds, 'marginal')}",
+            "statistic": f"{many(len(self.shape), 'column')} and {many(self.rounds, 'marginal')}",
             "noise": self.noise.describe(),
             "l1_sensitivity": str(norms.l1),
             "l2_sensitivity_squared": str(norms.l2_squared),
@@ -278,21 +305,20 @@ class Mwem(Synthesis):
         choices: dict[str, object] = (
             {}
             if self.selection is None
-            else {"statistic": _many(self.rounds, "choice"), "noise": self.selection.describe()}
+            else {"statistic": many(self.rounds, "choice"), "noise": self.selection.describe()}
         )
         return [measured, *([choices] if choices else []), self._checked()]
 
     @property
     def direct_std(self) -> float:
-        """As it says there: the variance of Gaussian noise grows with the number of marginals, a scale as that number."""
+        """As it says there."""
         marginals = len(self.shape) + self.rounds
-        share = float((1 - _CHECK - (_SELECTION if self.rounds else 0)) / marginals)
-        spread = share * len(self.workload)
-        return self.noise.std * (spread if isinstance(self.noise, Geometric) else math.sqrt(spread))
+        share = float((1 - CHECK - (_SELECTION if self.rounds else 0)) / marginals)
+        return rescaled(self.noise, share * len(self.workload))
 
 
 @dataclass(frozen=True)
-class SmallDatabase(Synthesis):
+class SmallDatabase(HistogramSynthesis):
     """One of all databases of `size` rows is chosen, each row of it standing for as many as there are.
 
     Claim: the noisy number of rows has the loss of `count` for l1, the choice a range of 2·size·l1·rate, and the last distance
@@ -345,7 +371,7 @@ class SmallDatabase(Synthesis):
                 code="too_long",
                 hint="method='mwem', or fewer marginals",
             )
-        rest = 1 - _CHECK - _SELECTION
+        rest = 1 - CHECK - _SELECTION
         event = BoundedRange(loss.range(rest))
         one = of_marginal(l1, replace=replace)
         count = Sensitivity(one.l1, one.l1**2)
@@ -354,8 +380,8 @@ class SmallDatabase(Synthesis):
             workload,
             l1,
             replace,
-            noise_for(of_distance(l1, len(workload)), loss, _CHECK),
-            Composed((noise_event(loss, _CHECK + _SELECTION), event)),
+            noise_for(of_distance(l1, len(workload)), loss, CHECK),
+            Composed((noise_event(loss, CHECK + _SELECTION), event)),
             chosen,
             noise_for(count, loss, _SELECTION),
             Exponential.calibrate(2 * chosen * l1, event.epsilon),
@@ -412,7 +438,8 @@ class SmallDatabase(Synthesis):
         return [counted, choice, self._checked()]
 
 
-def _many(number: int, what: str) -> str:
+def many(number: int, what: str) -> str:
+    """A number of things, in words."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
@@ -451,9 +478,3 @@ def _compositions(cells: int, size: int) -> Iterator[tuple[int, ...]]:
     for bars in itertools.combinations(range(size + cells - 1), cells - 1):
         ends = (-1, *bars, size + cells - 1)
         yield tuple(after - before - 1 for before, after in itertools.pairwise(ends))
-
-
-METHODS: dict[str, type[Mwem | SmallDatabase]] = {
-    Mwem.method: Mwem,
-    SmallDatabase.method: SmallDatabase,
-}

@@ -17,6 +17,7 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.sampler import below
 from dpsql.mechanisms.selection import uniform
+from dpsql.plan.tags import later
 from dpsql.synthesis.mechanism import MOST_ROWS, Loss, Synthesized
 from dpsql.synthesis.workload import Counts
 
@@ -32,6 +33,9 @@ _CHUNK = 1 << 20
 class RandomizedTable:
     """Each value of each row is the truth with odds `odds` of its column against each other value; rows come in no order.
 
+    Of a column in `rounded` a value, which is a place in steps of equal length, is first rounded at random to one of the two ends, so
+    that the mean stays what it is; then the end is answered.
+
     The number of rows has noise by `count`: where it is more than there are, rows with values at random are put in, where it is less,
     rows at random are left out.
 
@@ -41,8 +45,11 @@ class RandomizedTable:
     the place of the new row: with k values and odds o, an answer of it has k·o/(o+k-1) <= o times, or k/(o+k-1) >= 1/o times, the
     probability that a value at random has. If rows were left out, the tables with the new row have another real one in its place without
     it, whose answers differ by at most the odds; the others are the same. Without the noisy number, the number would tell of a row.
+    An end that is at random has both answers with chances whose ratio is at most the odds, too, and a value at random has each end as
+    often.
     Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomised response); Balle, Bell, Gascón, Nissim 2019,
-    "The privacy blanket of the shuffle model" (answers at random in place of a row).
+    "The privacy blanket of the shuffle model" (answers at random in place of a row); Nguyên, Xiao, Yang, Hui, Shin, Shin 2016,
+    "Collecting and analyzing data from smart device users with local differential privacy" (rounding at random).
     """
 
     tag: ClassVar[str] = "RandomizedTable"
@@ -54,9 +61,12 @@ class RandomizedTable:
     odds: tuple[Fraction, ...]
     count: Geometric
     event: Event
+    rounded: tuple[int, ...] = later((), "rounded")
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], l1: int, loss: Loss, *, replace: bool) -> RandomizedTable:
+    def of(
+        cls, shape: tuple[int, ...], l1: int, loss: Loss, *, replace: bool, rounded: tuple[int, ...] = ()
+    ) -> RandomizedTable:
         """The table that spends the loss, equally for each column. LossError (`epsilon_small`) where it says nothing."""
         each = loss.epsilon * (1 - _COUNT) / (l1 * len(shape))
         most = math.floor(_PARTS / exp_minus_up(each)) if each < 40 else _PARTS * _MOST_ODDS
@@ -74,6 +84,7 @@ class RandomizedTable:
             (odds,) * len(shape),
             Geometric.calibrate(Fraction(l1), loss.epsilon * _COUNT),
             Pure(loss.epsilon),
+            rounded,
         )
 
     @property
@@ -106,7 +117,10 @@ class RandomizedTable:
             "cells": 1,
         }
         columns: list[dict[str, object]] = [
-            {"statistic": f"column {place + 1}", "noise": f"randomised response, odds {float(odds):.6g}"}
+            {
+                "statistic": f"column {place + 1}",
+                "noise": f"randomised response, odds {float(odds):.6g}{', of the end that a value is rounded to' * (place in self.rounded)}",
+            }
             for place, odds in enumerate(self.odds)
         ]
         return [counted, *columns]
@@ -121,12 +135,17 @@ class RandomizedTable:
     def _answers(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
         """The cells of the answers of rows in these cells."""
         answers = []
-        for values, size, odds in zip(
-            np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True
+        for axis, (values, whole, odds) in enumerate(
+            zip(np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True)
         ):
+            size, ends = whole, axis in self.rounded
+            if ends:
+                size, step = 2, below(np.full(len(cells), whole - 1), entropy)
+                values = (step < values).astype(np.int64)  # noqa: PLW2901
             truth = odds.numerator
             drawn = below(np.full(len(cells), truth + odds.denominator * (size - 1)), entropy)
             other = (drawn - truth) // odds.denominator
-            answers.append(np.where(drawn < truth, values, other + (other >= values)).astype(np.int64))
-        found: NDArray[np.int64] = np.ravel_multi_index(answers, self.shape)
-        return found
+            found = np.where(drawn < truth, values, other + (other >= values)).astype(np.int64)
+            answers.append(found * (whole - 1) if ends else found)
+        places: NDArray[np.int64] = np.ravel_multi_index(answers, self.shape)
+        return places

@@ -125,3 +125,19 @@ def test_urls(url: str, tmp_path: Path) -> None:
     with pytest.raises(sa.exc.DBAPIError) as caught:
         gone.connect()
     assert isinstance(caught.value.orig, dpsql.PolicyError)
+
+
+def test_a_select_of_no_row_has_columns_and_costs_nothing(engine: sa.Engine) -> None:
+    """`limit(0)` of the expression language, and pandas on text as tools send it."""
+    visits = sa.Table("visits", sa.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        found = connection.execute(sa.select(visits).limit(0))
+        assert set(found.keys()) == {column.name for column in visits.columns}
+        assert found.all() == []
+        assert list(pandas.read_sql(sa.text("SELECT plan, cost FROM visits WHERE 1=0"), connection)) == [
+            "plan",
+            "cost",
+        ]
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, Connection)
+        assert sum(state.queries for state in driver.budget().values()) == 0

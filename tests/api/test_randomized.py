@@ -70,6 +70,53 @@ def test_it_is_charged_once_and_verified(accountant: str, neighbors: str) -> Non
         assert {smoker for smoker, _ in first.rows} <= {True, False}
 
 
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+def test_a_bounded_value_has_a_mean(accountant: str) -> None:
+    """Values without a list are rounded at random to their bounds, NULL as the middle; the mean's interval holds the truth."""
+    database = duckdb.connect(config={"threads": 1})
+    database.execute(
+        "CREATE TABLE people AS SELECT range AS id, range % 2 = 0 AS odd, "
+        "CASE WHEN range % 10 > 0 THEN CAST(range % 100 AS DOUBLE) / 3 - 5 END AS cost FROM range(6000)"
+    )
+    columns = {
+        "odd": {"type": "boolean", "nullable": False},
+        "cost": {"type": "double", "bounds": [-5, 45]},
+    }
+    policy: dict[str, Any] = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 900, "delta": 0 if accountant == "pure" else 1e-6, "accountant": accountant},
+        "tables": {"people": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
+    }
+    with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
+        exact = dict(
+            database.cursor()
+            .execute("SELECT odd, AVG(COALESCE(cost, 20)) FROM people GROUP BY odd")
+            .fetchall()
+        )
+        table = con.randomize("SELECT odd, cost FROM people", epsilon=12)
+        assert {cost for _, cost in table.rows} == {-5.0, 45.0}
+        mean = table.mean("cost", confidence=0.999)
+        assert mean.low <= sum(exact.values()) / 2 <= mean.high
+        assert mean.high - mean.low < 8
+        again = con.query(
+            "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(odd), RANDOMIZE(cost) FROM people WITH (epsilon = 12)"
+        )
+        assert not again.receipt.entries
+        found = con.query(
+            "SELECT odd, AVG(cost) AS cost, SUM(cost) AS total, COUNT(*) AS n FROM r GROUP BY odd"
+        )
+        for (odd, *_), (_, ends, *_) in zip(found.rows, found.intervals(0.999), strict=True):
+            assert ends is not None
+            assert ends[0] <= exact[odd] <= ends[1]
+        for wrong in ("SELECT COUNT(*) FROM r WHERE cost > 3", "SELECT AVG(cost + 1) FROM r"):
+            with pytest.raises(dpsql.QueryRejected, match="rounded to its bounds"):
+                con.query(wrong)
+        for ask in (lambda: table.estimate("cost"), lambda: table.mean("odd")):
+            with pytest.raises(dpsql.DataError):
+                ask()
+
+
 def test_reading_it_twice_tells_no_more() -> None:
     """Fresh answers about one truth average to it; the stored table is read as often as one likes."""
     with opened(400) as con:

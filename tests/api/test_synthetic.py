@@ -80,7 +80,7 @@ def test_it_is_asked_for_free() -> None:
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp", "gdp", "basic"])
-@pytest.mark.parametrize("method", ["mwem", "blr"])
+@pytest.mark.parametrize("method", ["mwem", "mst", "blr"])
 def test_it_costs_what_a_query_does_and_is_answered_again(accountant: str, method: str) -> None:
     """One charge, at most that of a count at the same ε; the same table again is free, another loss is another table."""
     budget = {"epsilon": 20, "delta": 0 if accountant == "pure" else 1e-6, "accountant": accountant}
@@ -104,8 +104,9 @@ def test_another_workload_is_another_table() -> None:
     """What is stored answers for the same workload, method, rounds and loss alone; and never a query, nor a query it."""
     with connected() as con:
         sql, seen = "SELECT plan, ward, urgent FROM visits", set()
-        for terms in ({}, {"workload": "marginals(1)"}, {"rounds": 1}, {"workload": [("plan", "ward")]}):
-            made = con.synthetic(sql, epsilon=0.5, **terms)  # type: ignore[arg-type]
+        asked: list[dict[str, Any]] = [{}, {"method": "mst"}, {"rounds": 1}, {"workload": [("plan", "ward")]}]
+        for terms in asked:
+            made = con.synthetic(sql, epsilon=0.5, **terms)
             assert made.receipt.entries
             seen.add(made.receipt.entries[0]["id"])
         counted = con.query("SELECT plan, ward, urgent, COUNT(*) AS n FROM visits GROUP BY ALL", epsilon=0.5)
@@ -168,6 +169,7 @@ def test_what_cannot_be_made_is_refused_before_the_charge(sql: str, kind: str) -
         ({"workload": [("plan", "cost")]}, "workload"),
         ({"method": "magic"}, "synthetic_method"),
         ({"method": "blr", "rounds": 2}, "synthetic_method"),
+        ({"method": "mst", "rounds": 2}, "synthetic_method"),
         ({"rounds": -1}, "synthetic_method"),
         ({"rounds": True}, "synthetic_method"),
     ],
@@ -195,6 +197,75 @@ def test_hidden_groups_and_large_domains_are_refused() -> None:
                 con.synthetic(f"SELECT {asked} FROM visits", epsilon=1)
             assert caught.value.code == "synthetic_domain"
             assert not con.engine.ledger.entries()
+
+
+def wide(width: int = 20, **changed: Any) -> Connection:
+    """People with many columns of eleven values, NULL among them, of which each follows from that before."""
+    database = duckdb.connect(config={"threads": 1})
+    listed = ", ".join(
+        f"CAST(NULLIF((range // {1 + place // 2}) % 9, {place % 9}) AS INTEGER) AS c{place}"
+        for place in range(width)
+    )
+    database.execute(f"CREATE TABLE people AS SELECT {listed} FROM range(3000)")
+    columns = {f"c{place}": {"type": "integer", "bounds": [0, 9]} for place in range(width)}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**9, "delta": 0, "accountant": "pure"},
+        "tables": {"people": {"unit": "row", "columns": columns}},
+    } | changed
+    return dpsql.connect(database, policy=policy, ledger=":memory:")
+
+
+def test_columns_of_any_number_of_combinations_have_a_tree() -> None:
+    """Of 11^20 combinations, which nothing holds: pairs of the tree are those of DuckDB, and the distance is as it says."""
+    with wide() as con:
+        made = con.synthetic("SELECT * FROM people", epsilon=10**7, workload="marginals(1)")
+        assert "method = 'mst'" in made.receipt.query
+        assert len(made) == 3_000
+        assert made.error is not None
+        assert made.error.mean < 3
+        # Both columns follow from one number, so that no other pair is as far from independent columns.
+        exact = Counter((n % 9 or None, None if n % 9 == 1 else n % 9) for n in range(3_000))
+        found = Counter((first, second) for first, second, *_ in made.rows)
+        assert all(abs(found[key] - exact[key]) <= 1 for key in found | exact)
+        again = con.synthetic("SELECT * FROM people", epsilon=10**7, workload="marginals(1)")
+        assert again.cells == made.cells
+        assert not again.receipt.entries
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "code"),
+    [
+        ("SELECT * FROM people", {"method": "mwem"}, "synthetic_domain"),
+        ("SELECT * FROM people", {"method": "blr"}, "synthetic_domain"),
+        ("SELECT * FROM people", {"rounds": 3}, "synthetic_domain"),
+        (
+            "SELECT * FROM people",
+            {"workload": [tuple(f"c{place}" for place in range(5))]},
+            "synthetic_domain",
+        ),
+        (
+            "SELECT *, c0 * 100 + c1 * 10 + c2 AS a, c3 * 100 + c4 * 10 + c5 AS b FROM people",
+            {},
+            "synthetic_domain",
+        ),
+        (f"SELECT *, {', '.join(f'c0 + {n} AS d{n}' for n in range(21))} FROM people", {}, "synthetic"),
+    ],
+    ids=["mwem", "blr", "rounds", "workload", "pair", "columns"],
+)
+def test_what_a_tree_cannot_hold_is_refused_before_the_charge(
+    asked: str, options: dict[str, Any], code: str
+) -> None:
+    """Combinations that are too many for a method, a table or all tables, or columns; the way out is named."""
+    with wide() as con:
+        with pytest.raises(dpsql.QueryRejected) as caught:
+            con.synthetic(asked, epsilon=1, **options)
+        assert caught.value.code == code
+        assert "mst" in str(caught.value) or code == "synthetic"
+        assert not con.engine.ledger.entries()
+        with pytest.raises(dpsql.QueryRejected):
+            con.stream(asked, epsilon=1)
 
 
 def test_a_budget_is_a_budget() -> None:

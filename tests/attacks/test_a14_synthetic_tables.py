@@ -14,6 +14,7 @@ from dpsql.connection import Connection
 ASKED = "SELECT city, member FROM people WHERE age < 50"
 TABLES: dict[str, dict[str, Any]] = {
     "mwem": {"workload": "marginals(2)", "rounds": 1},
+    "mst": {"workload": "marginals(2)", "method": "mst"},
     "blr": {"workload": [("city", "member")], "method": "blr"},
 }
 

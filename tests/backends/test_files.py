@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,32 @@ def _pattern(path: Path) -> dict[str, str]:
     return {"orders": str(path / "*.parquet")}
 
 
+def _json(path: Path) -> Path:
+    duckdb.sql(f"COPY ({_ORDERS}) TO '{path}' (FORMAT json, ARRAY {path.suffix == '.json'})")
+    return path
+
+
+def _sqlite(path: Path, *more: str) -> Path:
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE Orders (who INTEGER, price REAL, kind, day DATE)")
+        made.executemany(
+            "INSERT INTO orders VALUES (?, ?, ?, CAST(? AS TEXT))",
+            duckdb.sql(f"SELECT * REPLACE (day::VARCHAR AS day) FROM ({_ORDERS})").fetchall(),
+        )
+        for statement in more:
+            made.execute(statement)
+        made.commit()
+    return path
+
+
+def _attached(path: Path, *more: str) -> dict[str, Path]:
+    with duckdb.connect(str(path)) as made:
+        made.execute(f"CREATE TABLE orders AS {_ORDERS}")
+        for statement in more:
+            made.execute(statement)
+    return {"orders": path}
+
+
 @pytest.fixture(
     params=[
         (_csv, "orders.csv"),
@@ -99,8 +127,27 @@ def _pattern(path: Path) -> dict[str, str]:
         (lambda path: {"orders": _parquet(path)}, "other.parquet"),
         (_folder, "data"),
         (_pattern, "many"),
+        (_json, "orders.json"),
+        (_json, "orders.jsonl"),
+        (_sqlite, "any.sqlite"),
+        (lambda path: {"orders": _sqlite(path)}, "other.sqlite"),
+        (_attached, "other.duckdb"),
     ],
-    ids=["csv", "semicolons", "tsv.gz", "parquet", "arrow", "dict", "folder", "pattern"],
+    ids=[
+        "csv",
+        "semicolons",
+        "tsv.gz",
+        "parquet",
+        "arrow",
+        "dict",
+        "folder",
+        "pattern",
+        "json",
+        "lines",
+        "sqlite",
+        "of sqlite",
+        "of duckdb",
+    ],
 )
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The same table in files of each kind."""
@@ -151,6 +198,61 @@ def test_a_value_decides_over_no_type_and_no_error(tmp_path: Path, value: str) -
         assert opened.engine.backend.schema() == schema
 
 
+@pytest.mark.parametrize(
+    "value", [None, "x", 1e999, 1.5, 10**30, True, {"a": [1]}, ["x"], "2024-13-01"], ids=str
+)
+def test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error(tmp_path: Path, value: Any) -> None:
+    """Whatever stands where a number or a day should: NULL, as in CSV files; names of JSON are those of the policy alone."""
+    path = tmp_path / "orders.jsonl"
+    _json(path)
+    with path.open("a") as file:
+        file.write(
+            json.dumps({"who": 77, "price": value, "kind": "c1", "day": value, "PRICE": 3, "more": value})
+            + "\n{}\n"
+        )
+    other = _sqlite(tmp_path / "orders.sqlite")
+    with closing(sqlite3.connect(other)) as made:
+        bound = str(value) if isinstance(value, dict | list | int) and value not in (0, 1) else value
+        made.execute(
+            "INSERT INTO orders VALUES (77, ?, ?, ?), (X'00FF', X'00FF', X'00FF', X'00FF')", (bound,) * 3
+        )
+        made.commit()
+    for source in (path, other):
+        with _connect(source) as opened:
+            assert opened.query("SELECT COUNT(price) FROM orders WHERE who < 40").rows == ((400,),)
+            ((_, columns),) = opened.engine.backend.schema().items()
+            assert sorted(columns) == [
+                ("day", "DATE"),
+                ("kind", "VARCHAR"),
+                ("price", "DOUBLE"),
+                ("who", "BIGINT"),
+            ]
+
+
+@pytest.mark.parametrize(
+    "make", [_sqlite, lambda path, *more: _attached(path, *more)["orders"]], ids=["sqlite", "duckdb"]
+)
+def test_views_of_other_databases_are_no_tables(tmp_path: Path, make: Any) -> None:
+    """A view may read anything; beside it the tables are read, and the file is closed and as it was."""
+    path = make(
+        tmp_path / f"any.{'sqlite' if make is _sqlite else 'duckdb'}",
+        "CREATE VIEW fine AS SELECT * FROM orders",
+    )
+    before = path.read_bytes()
+    for name in ("fine", "nothing", "sqlite_master"):
+        with pytest.raises(dpsql.OperationalError) as caught:
+            DuckDBBackend({name: path})
+        assert caught.value.code == "source"
+    backend = DuckDBBackend({"orders": path})
+    with pytest.raises(duckdb.Error):
+        backend._connection.execute(f"ATTACH '{path}' AS again")
+    assert list(backend.schema()) == ["orders"]
+    assert backend._connection.execute(
+        "SELECT COUNT(*) FROM duckdb_databases() WHERE NOT internal"
+    ).fetchone() == (1,)
+    assert path.read_bytes() == before
+
+
 def test_ids_of_a_csv_file_are_numbers_if_the_policy_says_so(tmp_path: Path) -> None:
     """01 and 1 are one customer then, and two where they are text."""
     path = tmp_path / "orders.csv"
@@ -188,6 +290,13 @@ def _written(text: str | bytes) -> Any:
         ("orders.parquet", _broken_parquet),
         ("orders.arrow", _written("no arrow")),
         ("orders.csv.gz", _written("no gzip")),
+        ("orders.jsonl", _written('{"who": 1}\n{"who": 2,,}\n')),
+        ("orders.json", _written("[1, 2]")),
+        ("orders.sqlite", _written("no database" * 999)),
+        (
+            "orders.sqlite",
+            lambda path: _sqlite(path, "INSERT INTO orders (kind) VALUES (CAST(X'FF' AS TEXT))"),
+        ),
     ],
     ids=[
         "too wide",
@@ -199,6 +308,10 @@ def _written(text: str | bytes) -> Any:
         "text that is none",
         "no arrow",
         "no gzip",
+        "no JSON",
+        "no records",
+        "no SQLite",
+        "text of SQLite that is none",
     ],
 )
 def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path, name: str, make: Any) -> None:
@@ -222,6 +335,8 @@ def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
         DuckDBBackend(tmp_path)
     _csv(tmp_path / "orders.csv")
     (tmp_path / "readme.txt").write_text("…")
+    (tmp_path / "receipts.json").write_text("{}")
+    _sqlite(tmp_path / "other.sqlite")
     (tmp_path / "empty").mkdir()
     assert list(DuckDBBackend(tmp_path).schema()) == ["orders"]
     _parquet(tmp_path / "Orders.parquet")

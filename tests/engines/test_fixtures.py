@@ -120,3 +120,22 @@ def without_units(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
 def units_of(rows: list[tuple[Any, ...]], places: list[int]) -> list[int]:
     """How many units each histogram counts, in all groups together."""
     return [sum(interval[-1] for row in rows for interval in row[place] or ()) for place in places]
+
+
+SAMPLED = (
+    "SELECT plan, COUNT(*), COUNT(DISTINCT patient_id) FROM visits TABLESAMPLE UNITS (50%) GROUP BY plan"
+)
+
+
+def test_a_sample_is_drawn_anew(pair: Pair) -> None:
+    """Each answer is of another sample; a unit is in it with all of its six rows, and another half of the 60 units is."""
+    drawn_anew(pair.other, 5)
+
+
+def drawn_anew(connection: Connection, times: int) -> None:
+    """Asserts that of a sample of half of the units."""
+    found = [connection.query(SAMPLED, replay=False).rows for _ in range(times)]
+    assert len(set(found)) == times
+    for rows in found:
+        assert 6 < sum(units for _, _, units in rows) < 54  # but for one of 10^9
+        assert all(count == 6 * units for _, count, units in rows)

@@ -83,6 +83,21 @@ def test_five_queries_mean_the_same(server: Server, shop: tuple[duckdb.DuckDBPyC
         mean_the_same(folder, url, "postgresql")
 
 
+SYNTHETIC = "SELECT store, EXTRACT(quarter FROM day) AS quarter FROM orders"
+
+
+def numbers_of(source: duckdb.DuckDBPyConnection) -> dict[tuple[Any, ...], int]:
+    """The exact numbers of rows of the columns of `SYNTHETIC`."""
+    counted = source.execute("SELECT store, quarter(day), COUNT(*) FROM orders GROUP BY ALL").fetchall()
+    return {(store, quarter): number for store, quarter, number in counted}
+
+
+def made_of(con: dpsql.Connection, exact: dict[tuple[Any, ...], int], **options: Any) -> None:
+    """A synthetic table at a large loss has nearly these numbers of rows."""
+    found = {tuple(key): number for *key, number in con.synthetic(SYNTHETIC, **options).cells}
+    assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
+
+
 def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) -> None:
     """At a large loss a synthetic table, a stream, a randomised copy and a regression are the exact ones, read from PostgreSQL."""
     source = duckdb.connect()
@@ -97,20 +112,12 @@ def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) 
         load(source, owner)
         grant(owner)
         with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=10**6) as con:
-            asked = "SELECT store, EXTRACT(quarter FROM day) AS quarter FROM orders"
-            exact = {
-                key: number
-                for *key, number in source.execute(
-                    "SELECT store, quarter(day), COUNT(*) FROM orders GROUP BY ALL"
-                ).fetchall()
-                for key in [tuple(key)]
-            }
-            table = con.synthetic(asked, rounds=1)
-            found = {key: number for *key, number in table.cells for key in [tuple(key)]}
-            assert sum(abs(found.get(key, 0) - number) for key, number in exact.items()) <= 20
-            stream = con.stream(asked)
+            exact = numbers_of(source)
+            made_of(con, exact, rounds=1)
+            made_of(con, exact, method="mst")
+            stream = con.stream(SYNTHETIC)
             assert abs(stream.count("store = 1").value - 400) <= 5
-            copy = con.randomize(asked)
+            copy = con.randomize(SYNTHETIC)
             assert abs(len(copy) - 2_000) <= 2
             fit = con.regress("price", {"d": "EXTRACT(day FROM day)"}, source="orders")
             assert fit.columns == ("intercept", "d")
@@ -131,3 +138,5 @@ def test_five_queries_mean_the_same_of_spark(
     sparks.load(source, spark, tmp_path / "spark", "shop")
     spark.catalog.setCurrentDatabase("shop")
     mean_the_same(folder, spark, "spark")
+    with dpsql.connect(spark, policy=POLICY, ledger=":memory:", epsilon=10**6) as con:
+        made_of(con, numbers_of(source), method="mst")

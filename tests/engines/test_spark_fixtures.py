@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from engines import sparks
-from engines.test_fixtures import UNREAD, Pair, listed, prepared
+from engines.test_fixtures import UNREAD, Pair, drawn_anew, listed, prepared
 
 import dpsql
 from dpsql.connection import Connection
@@ -116,3 +116,9 @@ def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
                     (sorted(histograms), sorted(side.engine.backend.run(sums.sql).reveal(), key=str))
                 )
     assert found[0] == found[1]
+
+
+@pytest.mark.deep
+def test_a_sample_is_drawn_anew(pair: Pair) -> None:
+    """As on PostgreSQL, whatever rows Spark holds between two statements."""
+    drawn_anew(pair.other, 2)

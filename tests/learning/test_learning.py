@@ -210,3 +210,15 @@ def test_the_bound_has_the_rate_below_the_line() -> None:
     for misprint in (rounds * rounds, experts * rounds):
         assert regret > 10 * (rate + math.log(experts) / misprint)
     assert regret <= regret_bound(rate, rounds, experts)
+
+
+def test_weighted_majority_by_the_printed_score_follows_the_worst_expert() -> None:
+    """The score of an expert is minus its losses: by their sum, as printed, the regret stays, whatever the number of rounds."""
+    for rounds in (100, 1000):
+        losses = np.tile([0.0, 1.0], (rounds, 1))
+        rate = math.sqrt(math.log(2) / rounds)
+        regrets = [
+            np.mean([choice_law(losses[:now], sign * rate)[1] for now in range(rounds)]) for sign in (1, -1)
+        ]
+        assert regrets[0] <= regret_bound(rate, rounds, 2)
+        assert regrets[1] >= 1 - regret_bound(rate, rounds, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -180,3 +181,25 @@ def test_a_strict_inequality_leaves_nothing() -> None:
     outcomes = np.array([-1.0, -5.0])
     ratio = np.exp((np.abs(outcomes - 1) - np.abs(outcomes)) / scale)
     assert ratio == pytest.approx(math.e)
+
+
+def test_a_proportion_of_so_many_rows_moves_by_one_of_them() -> None:
+    """Of n rows, n known, a replaced one moves the proportion by 1/n; a removed one by as much, but n is then no longer known."""
+    for rows in range(1, 8):
+        proportions = [Fraction(ones, rows) for ones in range(rows + 1)]
+        assert max(b - a for a, b in itertools.pairwise(proportions)) == Fraction(1, rows)
+        removed = [
+            abs(Fraction(ones, rows) - Fraction(ones - one, rows - 1))
+            for ones in range(rows + 1)
+            for one in (0, 1)
+            if rows > 1 and 0 <= ones - one <= rows - 1
+        ]
+        assert max(removed, default=Fraction(1, rows)) == Fraction(1, rows)
+
+
+def test_one_query_has_no_small_database_as_printed() -> None:
+    """8·ln(k)/α² rows are none for k = 1, and the printed bound of the probability is 1, which is not below 1."""
+    for queries in (1, 2, 3):
+        rows = 8 * math.log(queries) / 0.1**2
+        fails = queries * math.exp(-(0.1**2) * rows / 4)
+        assert (fails < 1) == (rows > 0) == (queries > 1)

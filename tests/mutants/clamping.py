@@ -446,7 +446,7 @@ FAULTS = (
     ),
     Fault(
         "old-rule-for-new-releases",
-        "dpsql.planning.choose:choose",
+        "dpsql.planning.choose:_chosen",
         "LEARNING if learn else None",
         "FORMER if learn else None",
         "clamps fall low where units are in many groups, and intervals hold the noise alone",

@@ -47,8 +47,8 @@ FAULTS = (
     Fault(
         "parts-of-the-replaced",
         "dpsql.engine.pipeline:Engine.planned",
-        "analyse(release if replaced else with_partition_filters(release), public, replace=replaced)",
-        "analyse(with_partition_filters(release), public, replace=replaced)",
+        "analyse(release if replaced else with_partition_filters(release), public, replace=replaced, apart=apart)",
+        "analyse(with_partition_filters(release), public, replace=replaced, apart=apart)",
         "one who is replaced by somebody in another part is charged in one of them",
         "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
     ),

@@ -12,6 +12,22 @@ _LOOKUPS = "tests/engine/test_lookups.py"
 
 FAULTS = (
     Fault(
+        "views-of-sqlite-are-tables",
+        "dpsql.backends.duckdb.sqlite_files:_columns",
+        "not names or table.lower() not in (name.lower() for (name,) in connection.execute(_TABLES))",
+        "not names",
+        "a view of a SQLite file is read as a table",
+        "tests/backends/test_files.py::test_views_of_other_databases_are_no_tables",
+    ),
+    Fault(
+        "records-decide-over-columns",
+        "dpsql.backends.duckdb.files:_make_json",
+        "[column for column in types if '.' not in column] or [str(column) for column, *_ in _described_json(files)]",
+        "[str(column) for column, *_ in _described_json(files)]",
+        "the names in somebody's record decide over the columns of a JSON table",
+        "tests/backends/test_files.py::test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error",
+    ),
+    Fault(
         "frame-text-not-repaired",
         "dpsql.backends.duckdb.columns:_raw",
         'return f"TRY(decode(encode({raw})))"',

@@ -6,6 +6,30 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "some-rows-are-none",
+        "dpsql.sql.lower.statement:lower",
+        "outer.limit == 0",
+        "outer.limit is not None",
+        "a query with LIMIT has no row",
+        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does",
+    ),
+    Fault(
+        "conditions-that-hold-leave-no-row",
+        "dpsql.sql.lower.no_rows:_never",
+        "isinstance(found, Literal) and not found.value",
+        "isinstance(found, Literal)",
+        "a query of rows under WHERE 1=1 is answered as if it had none",
+        "tests/sql/test_no_rows.py::test_what_is_refused_of_rows_is_refused_of_none",
+    ),
+    Fault(
+        "columns-are-read",
+        "dpsql.sql.lower.statement:lower",
+        "without_rows(context, node, outer.outputs) or outer",
+        "outer",
+        "LIMIT 0 of groups, which a tool asks for their columns, is charged",
+        "tests/sql/test_no_rows.py::test_columns_are_free",
+    ),
+    Fault(
         "pivot-groups-by-what-it-adds-up",
         "dpsql.sql.read.pivots:_others",
         "[column for part in read for column in part.find_all(exp.Column)]",

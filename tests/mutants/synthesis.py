@@ -5,9 +5,18 @@ from __future__ import annotations
 from .fault import Fault
 
 _LAWS = "tests/synthesis/test_mechanism.py"
+_TREE = "tests/synthesis/test_mst.py"
 _STREAM = "tests/synthesis/test_stream.py"
 
 FAULTS = (
+    Fault(
+        "values-rounded-to-the-nearer-end",
+        "dpsql.synthesis.randomized:RandomizedTable._answers",
+        "values = (step < values).astype(np.int64)",
+        "values = (2 * values > whole - 1).astype(np.int64)",
+        "a value is rounded to its nearer bound, and means are of these",
+        "tests/synthesis/test_randomized.py::test_draws_follow_the_law",
+    ),
     Fault(
         "marginals-of-replaced-units-too-short",
         "dpsql.synthesis.mechanism:of_marginal",
@@ -27,8 +36,8 @@ FAULTS = (
     Fault(
         "marginals-measured-in-parts-of-the-loss-that-overlap",
         "dpsql.synthesis.mechanism:Mwem.of",
-        "(1 - _CHECK - chosen) / (len(shape) + most)",
-        "(1 - _CHECK - chosen) / max(len(shape), most)",
+        "(1 - CHECK - chosen) / (len(shape) + most)",
+        "(1 - CHECK - chosen) / max(len(shape), most)",
         "columns and marginals share one part of the loss",
         f"{_LAWS}::test_transcripts_lose_no_more_than_is_charged",
     ),
@@ -50,7 +59,7 @@ FAULTS = (
     ),
     Fault(
         "distances-shown-without-noise",
-        "dpsql.synthesis.mechanism:Synthesis.run",
+        "dpsql.synthesis.mechanism:HistogramSynthesis.run",
         "self.distance(histogram, found) + noise",
         "self.distance(histogram, found) + 0 * noise",
         "the exact distance of a synthetic table is released",
@@ -59,10 +68,74 @@ FAULTS = (
     Fault(
         "synthetic-plans-not-verified",
         "dpsql.planning.verify_synthesis:spent_by",
-        'spent["range"] += found.selection.range(1) * 2 * l1 * found.rounds',
-        'spent["range"] += found.selection.range(1) * l1',
+        'spent["range"] += _range(found.selection, 2 * l1, found.rounds)',
+        'spent["range"] += _range(found.selection, l1, 1)',
         "the second derivation counts one choice, in one direction",
         "tests/planning/test_synthesis.py::test_plans_are_verified",
+    ),
+    Fault(
+        "pairs-measured-in-the-share-of-columns",
+        "dpsql.synthesis.mst:Mst.of",
+        "(1 - CHECK - chosen - columns) / pairs",
+        "(1 - CHECK - chosen) / pairs",
+        "pairs share one part of the loss with the columns",
+        "tests/planning/test_synthesis.py::test_plans_are_verified",
+    ),
+    Fault(
+        "choices-of-pairs-half-price",
+        "dpsql.synthesis.mst:Mst.of",
+        "Exponential.calibrate(2 * l1, each[0].epsilon)",
+        "Exponential.calibrate(l1, each[0].epsilon)",
+        "scores of pairs are taken to move in one direction",
+        "tests/planning/test_synthesis.py::test_plans_are_verified",
+    ),
+    Fault(
+        "pairs-without-noise",
+        "dpsql.synthesis.mst:Mst.measure_pair",
+        "noised(_in_bins(tables, pair, merged), self.pair_noise, entropy)",
+        "_in_bins(tables, pair, merged).astype(object)",
+        "a table of the tree is released as it is",
+        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+    ),
+    Fault(
+        "scores-of-pairs-by-squares",
+        "dpsql.synthesis.mechanism:distance_gained",
+        "int(np.abs(exact - estimate).sum())",
+        "int(((exact - estimate) ** 2).sum())",
+        "a score moves by more than a unit has rows",
+        f"{_TREE}::test_no_neighbour_moves_what_is_read_further_than_derived",
+    ),
+    Fault(
+        "rare-values-by-their-exact-counts",
+        "dpsql.synthesis.mst:Mst.run",
+        "[Merged.of(found, _RARE * self.noise.std) for found in counts]",
+        "[Merged.of(tables[axis,], _RARE * self.noise.std) for axis in range(len(counts))]",
+        "which values are merged tells of exact counts",
+        f"{_TREE}::test_each_table_has_noise_and_what_is_merged_follows_from_it",
+    ),
+    Fault(
+        "trees-charged-for-one-pair",
+        "dpsql.planning.verify_synthesis:spent_by",
+        "add(found.pair_noise, l1, squared, pairs)",
+        "add(found.pair_noise, l1, squared)",
+        "the second derivation counts one pair",
+        "tests/planning/test_synthesis.py::test_plans_are_verified",
+    ),
+    Fault(
+        "rows-counted-twice-by-pairs",
+        "dpsql.sql.emit.marginals:emit_marginals",
+        'f"SUM({rows}) AS {rows}"',
+        'f"SUM(2 * {rows}) AS {rows}"',
+        "a unit moves the tables of pairs by twice what it moves the count of all columns",
+        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
+    ),
+    Fault(
+        "distances-of-trees-without-noise",
+        "dpsql.synthesis.mst:Mst.run",
+        "self.distance(tables, rows, numbers) + off",
+        "self.distance(tables, rows, numbers) + 0 * off",
+        "the exact distance of a table with many columns is released",
+        f"{_TREE}::test_the_distance_is_released_with_noise",
     ),
     Fault(
         "scores-tested-with-half-the-noise",
@@ -118,7 +191,7 @@ FAULTS = (
         "(measured.vector, int(l1))",
         "(measured.vector, 1)",
         "a unit of several rows is taken for one of a single row",
-        "tests/properties/test_synthesis.py::test_a_unit_moves_the_histogram_by_what_was_derived",
+        "tests/properties/test_synthesis.py::test_a_unit_moves_what_is_read_by_what_was_derived",
     ),
     Fault(
         "randomised-columns-at-the-whole-loss",

@@ -23,7 +23,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.sql.read.parse import stated
+from dpsql.sql.read.stated import stated
 from dpsql.uncertainty import laws
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.study import POLICY, clinic

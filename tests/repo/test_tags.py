@@ -88,6 +88,7 @@ FIELDS = {
     "Measure": 6,
     "MeasuredBlock": 4,
     "Merged": 1,
+    "Mst": 9,
     "Mwem": 9,
     "Order": 3,
     "Output": 2,

@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from tests import wheels
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,3 +46,28 @@ def test_the_wheel_is_whole_and_its_command_runs(tmp_path: Path) -> None:
     assert Path(where).is_relative_to(tmp_path)
     assert said.startswith("dpsql 0.")
     assert ran.returncode == 0
+
+
+def test_other_pythons_are_found_by_what_they_say(tmp_path: Path) -> None:
+    """The first interpreter of each supported version counts; older ones, and those that cannot make environments, do not."""
+    said = {
+        "a/python3.11": "echo 3 11",
+        "a/python3.9": "echo 3 9",
+        "a/python3.12": "exit 127",
+        "b/python3.12": "echo 3 12",
+    }
+    for name, command in (said | {"b/python3.11": "echo 3 11", "b/python3.11-config": "echo 3 13"}).items():
+        place = tmp_path / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+        place.chmod(0o755)
+    found = wheels.pythons(iter(sorted(map(str, tmp_path.glob("*/python*")))))
+    assert {version: str(Path(python.path).relative_to(tmp_path)) for version, python in found.items()} == {
+        (3, 11): "a/python3.11",
+        (3, 12): "b/python3.12",
+    }
+    assert [(way, python.version) for way, python in wheels.plan(found)] == [
+        ("pip install", (3, 11)),
+        ("pipx install", (3, 12)),
+        ("uvx", (3, 12)),
+    ]

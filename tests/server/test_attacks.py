@@ -477,3 +477,18 @@ def started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, in
         if len(ports) == 2:
             return process, ports[0], ports[1]
     pytest.fail("the server did not start")
+
+
+def test_a_server_keeps_no_tables_of_a_session(shared: Served) -> None:
+    """Its connections answer one session after another: CREATE is refused at both doors, and charges nothing."""
+    before = charges(shared.ledger)
+    sql = "CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits WITH (epsilon = 0.1)"
+    with psycopg.connect(shared.dsn(), autocommit=True) as connection:
+        for statement in (sql, f"EXPLAIN {sql}", "DROP TABLE s"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                connection.execute(statement)
+            with pytest.raises(psycopg.errors.FeatureNotSupported):
+                connection.execute(statement, prepare=True)
+    told = shared.ask("/v1/query", {"sql": sql}, token=shared.token())
+    assert told.code == "session_table"
+    assert charges(shared.ledger) == before

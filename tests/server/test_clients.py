@@ -49,6 +49,28 @@ def test_psycopg_gets_an_answer_its_price_and_its_errors(shared: Served) -> None
         assert "nothing was charged" in told[-1]
 
 
+def test_columns_are_asked_for_without_a_row(shared: Served) -> None:
+    """LIMIT 0 and WHERE 1=0, as tools send them: names and types by the protocol and over HTTP, and no charge."""
+    spent = shared.spent()
+    with connected(shared) as connection:
+        for text in (
+            "SELECT * FROM visits LIMIT 0",
+            "SELECT * FROM visits WHERE 1=0",
+            "SELECT * FROM visits LIMIT %s",
+        ):
+            cursor = connection.execute(text, (0,) if "%s" in text else None)
+            types = {column.name: column.type_code for column in cursor.description or ()}
+            assert (types["cost"], cursor.fetchall()) == (FLOAT8, [])
+    answer = shared.ask(
+        "/v1/query", {"sql": "SELECT plan, cost FROM visits LIMIT 0", "epsilon": "0.5"}, token=shared.token()
+    )
+    assert [(column["name"], column["type"]) for column in answer.json["columns"]] == [
+        ("plan", "VARCHAR"),
+        ("cost", "DOUBLE"),
+    ]
+    assert (answer.json["rows"], shared.spent()) == ([], spent)
+
+
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("prepare", [False, True])
 def test_parameters_and_formats(shared: Served, binary: bool, prepare: bool) -> None:

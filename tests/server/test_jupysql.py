@@ -47,6 +47,7 @@ def test_it_asks_a_server(shell: Any, shared: Served) -> None:
     shell.run_cell_magic("sql", "res <<", GROUPED)
     assert list(shell.user_ns["res"].DataFrame()["plan"]) == ["A", "B"]
     assert "visits" in str(shell.run_line_magic("sqlcmd", "tables"))
+    _says_columns(shell)
 
 
 @pytest.mark.slow
@@ -58,3 +59,11 @@ def test_it_asks_a_file(shell: Any, tmp_path: Path) -> None:
     shell.run_line_magic("sql", f"dpsql:///{file}?policy={policy}&ledger={tmp_path}/a.ledger&epsilon=0.25")
     shell.run_cell_magic("sql", "res <<", GROUPED)
     assert list(shell.user_ns["res"].DataFrame()["plan"]) == ["A", "B"]
+    _says_columns(shell)
+
+
+def _says_columns(shell: Any) -> None:
+    """`%sqlcmd columns` asks for no row first, `WHERE 1=0`, and for the columns then."""
+    said = str(shell.run_line_magic("sqlcmd", "columns --table visits"))
+    assert "plan" in said
+    assert "cost" in said

@@ -95,3 +95,13 @@ def test_while_one_types_a_space_offers_nothing() -> None:
     assert count("SELECT COUNT(*) FROM ", asked=False) == 2
     (only,) = completer.get_completions(Document("SEL"), CompleteEvent(text_inserted=True))
     assert (only.text, only.start_position) == ("SELECT", -3)
+
+
+def test_tables_of_the_session_are_offered() -> None:
+    """Those that there are at the moment, with their columns."""
+    made: dict[str, list[str]] = {}
+    completer = SqlCompleter(WORDS, lambda: made)
+    asked = Document("SELECT * FROM syn"), CompleteEvent(completion_requested=True)
+    assert not list(completer.get_completions(*asked))
+    made["synth"] = ["plan"]
+    assert [each.text for each in completer.get_completions(*asked)] == ["synth"]

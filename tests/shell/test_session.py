@@ -320,3 +320,16 @@ def test_when_an_entry_is_complete() -> None:
         assert unfinished(entry), entry
     assert list(parts("a ; b")) == ["a", "b"]
     assert list(parts("\\explain a; b")) == ["\\explain a; b"]
+
+
+def test_tables_of_the_session(session: Session) -> None:
+    """They are made, listed, asked and dropped in the shell, at what the statement says; and asked without any loss set."""
+    made = ask(session, "CREATE SYNTHETIC TABLE s AS SELECT plan FROM visits WITH (epsilon = 0.5);")
+    assert "charged to visits: ε 0.5" in made
+    session.state.epsilon = None
+    assert "synthetic" in ask(session, "SHOW TABLES")
+    assert "free" in ask(session, "\\d S")
+    found = ask(session, "SELECT COUNT(*) AS n FROM s;")
+    assert found.endswith("nothing was charged: ledger entry 1 paid for the table")
+    assert ask(session, "DROP TABLE s").endswith("nothing was charged")
+    assert "no privacy loss given" in fail(session, "SELECT COUNT(*) FROM s")

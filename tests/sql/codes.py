@@ -46,6 +46,7 @@ MEANING = frozenset(
         "relative_target",
         "released_only",
         "reserved_name",
+        "sample",
         "set_operation",
         "star",
         "subquery",

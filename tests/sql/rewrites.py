@@ -23,6 +23,9 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT REGRESS(cost ON age) + 1 FROM visits": "SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan",
+    "SELECT plan, COUNT(*), REGRESS(cost ON age) FROM visits GROUP BY plan": "SELECT plan, regress_age, n FROM (SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan) AS r JOIN (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS c USING (plan)",
+    "SELECT age // 10 AS age, REGRESS(cost ON age) FROM visits GROUP BY age": "SELECT age // 10 AS decade, REGRESS(cost ON age) FROM visits GROUP BY decade",
     "SELECT plan, ANY_VALUE(region) FROM visits GROUP BY plan": "SELECT plan, region, COUNT(*) FROM visits GROUP BY plan, region",
     "SELECT LISTAGG(plan, ',') FROM visits": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
     "SELECT PRODUCT(age) FROM visits": "SELECT GEOMEAN(age), SUM(age) FROM visits",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
@@ -38,6 +38,7 @@ from dpsql.plan.nodes import (
     is_private,
 )
 from dpsql.plan.render import phrase
+from dpsql.plan.sampling import percent
 
 
 def summary(prepared: PreparedQuery) -> str:
@@ -173,6 +174,8 @@ class _Summary:
 
 
 def _scan(scan: Scan) -> str:
+    if scan.sample is not None:
+        return f"{_scan(replace(scan, sample=None))} [{percent(scan.sample)} of the units]"
     link = scan.unit.link
     if link is not None:
         return f"{scan.table} [{link.column} -> {link.owner.table}.{link.key}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import duckdb
@@ -11,8 +12,11 @@ import pytest
 import yaml
 
 import dpsql
+from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.connection import Connection
 from dpsql.policy import load
+from dpsql.request.query import Query
+from dpsql.sql.emit.statement import emit
 
 _NO_NOISE = 10**15
 _TABLES = """
@@ -132,6 +136,28 @@ def test_what_no_link_declares_is_refused(connection: Connection, sql: str) -> N
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.explain(sql)
     assert caught.value.code == "private_join"
+
+
+def test_no_ids_of_rows_are_needed_where_a_joined_table_gives_the_unit() -> None:
+    """Nothing is written of whom a row belongs to, so that engines whose rows have no ids answer, too."""
+    lines = {
+        "link": {"column": "sale", "references": "sales.id"},
+        "rows_per_unit": 9,
+        "columns": {"sale": _WHOLE},
+    }
+    policy = {
+        **_policy(),
+        "tables": {
+            "sales": {"unit": "customer", "rows_per_unit": 20, "columns": {"id": _WHOLE}},
+            "lines": lines,
+        },
+    }
+    database = duckdb.connect()
+    database.execute("CREATE TABLE sales (customer BIGINT, id BIGINT); CREATE TABLE lines (sale BIGINT)")
+    with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
+        asked = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
+        plan = opened.engine.prepare(asked).only.plan
+        emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
 
 
 ONE_COLUMN = (

@@ -57,10 +57,17 @@ CALLS = frozenset(
         "WHERE x > :low",
         "con.synthetic('SELECT age, plan FROM visits WHERE cost > 10', epsilon=1)",
         "SELECT age, FLOOR(cost / 10) AS cost FROM …",
+        "SELECT plan, COUNT(*) AS n, AVG(age) AS age FROM r WHERE smoker GROUP BY plan ORDER BY n DESC",
+        "DROP TABLE s",
+        "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
+        "CREATE SYNTHETIC TABLE s AS SELECT plan, ward FROM visits WITH (epsilon = 1)",
+        "… = FALSE",
+        "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; all others are the owner's",
+        "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
         "let the policy list the values, take fewer columns, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
-"""Hints to a call with parameters, or of another method, which have tests of their own in tests/api."""
+"""Hints to a call with parameters, to statements about tables of a session, or of another method, which have tests of their own in tests/api."""
 
 
 @pytest.mark.parametrize(("sql", "words"), WORDS.items(), ids=WORDS)

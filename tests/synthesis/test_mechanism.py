@@ -16,6 +16,7 @@ from dpsql.errors import LossError
 from dpsql.mechanisms import DiscreteGaussian, Geometric
 from dpsql.planning.choose import LossShare
 from dpsql.synthesis.mechanism import MOST_ROWS, Mwem, SmallDatabase, databases, largest_size, of_marginal
+from dpsql.synthesis.mst import Mst
 from dpsql.synthesis.rounding import whole_rows
 from dpsql.synthesis.weights import Counted, Measured, fitted, independent, updated
 from dpsql.synthesis.workload import Counts, marginal_of, workload
@@ -197,6 +198,7 @@ def test_the_price_is_that_of_a_query(epsilon: Fraction, loss: Any) -> None:
         Mwem.of((4, 3, 2), workload("marginals(2)", "abc"), 2, loss(epsilon), replace=False),
         Mwem.of((4,), ((0,),), 1, loss(epsilon), replace=True),
         SmallDatabase.of((2, 2), ((0, 1),), 1, loss(epsilon), replace=False),
+        *(Mst.of((4, 3, 2)[:width], ((0,),), 2, loss(epsilon), replace=True) for width in (1, 2, 3)),
     ):
         if loss is pure:
             spent = sum(event.epsilon for event in _events(made.event))

@@ -19,13 +19,14 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place, Tables
+from dpsql.backends.declared_keys import table_keys
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
-from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE, table_keys
+from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE
 from dpsql.backends.duckdb.locked import Config, locked
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, require_unchanged
@@ -175,7 +176,11 @@ class DuckDBBackend:
 
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
         """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
-        return {name: suggested_types(table) for name, table in self._files.items() if not table.format.typed}
+        return {
+            name: suggested_types(name, table)
+            for name, table in self._files.items()
+            if not table.format.typed
+        }
 
     def keys(self) -> dict[str, TableKeys]:
         """The primary and foreign keys that each table declares, from the catalogue."""
@@ -189,7 +194,7 @@ class DuckDBBackend:
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
-            return Origin(frozenset({f"file {table}"}))
+            return Origin(frozenset({f"file {table}"}), checked=self._files[table].format.checked)
         definitions = [str(sql) for (sql,) in self._query(_VIEW.format(*_where(table)))]
         with self._explaining():
             try:

@@ -63,6 +63,11 @@ class DuckDBDialect:
         """As `columns.unit_id`."""
         return columns.unit_id(unit)
 
+    def sampled(self, unit: str, secret: str, below: int) -> str:
+        """Digests are texts of 64 hexadecimal digits in lower case."""
+        digest = f"SHA256(CONCAT({values.constant(secret)}, CAST({unit} AS VARCHAR)))"
+        return f"{self.by_bytes(digest)} < {values.constant(f'{below:064x}')}"
+
     def by_bytes(self, text: str) -> str:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "binary")'

@@ -1,9 +1,10 @@
-"""Tables that lie in files: Parquet, CSV and Arrow, alone, in folders or by a pattern.
+"""Tables that lie in files: Parquet, CSV, JSON and Arrow, alone, in folders or by a pattern; and those of SQLite and DuckDB files.
 
 Claim: once a database of files is open, no value of a row decides over the type of a column or makes a statement fail.
 Why: the types of Parquet and Arrow stand in the file; those of a CSV file are the policy's, a column that it does not
-declare is text, and its first line alone decides over separator and columns. All that a value could make fail is read
-through when the file is opened, before anybody asks: CSV and Arrow files are read into memory, and of Parquet every column
+declare is text, and its first line alone decides over separator and columns. The columns of JSON files are those of the
+policy, and what SQLite holds is read as texts are. All that a value could make fail is read
+through when the file is opened, before anybody asks: all but Parquet files are read into memory, and of Parquet every column
 whose decoding looks at values. A Parquet file that changed since is refused before a charge.
 Source: attack A25, the type channel; DuckDB's documentation, "Reading Parquet files" and "CSV import".
 """
@@ -20,10 +21,10 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from dpsql.backends.duckdb import sqlite_files
 from dpsql.backends.duckdb.interrupts import interruptible
 from dpsql.backends.quoting import identifier, literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.policy import fold
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
@@ -45,14 +46,16 @@ _PATTERN = frozenset("*?[")
 
 _T = TypeVar("_T")
 Types = Mapping[str, str]
-"""The policy's types of a table's columns, by folded names."""
+"""The policy's types of a table's columns, by their names in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """A format of files: how they are named, how a table is made of them, and whether the engine goes on reading them.
 
-    `make` raises whatever the engine does for a file that it cannot read. Files that are not `typed` hold texts.
+    `make` raises whatever the engine does for a file that it cannot read. Files that are not `typed` hold texts; of
+    those that are not `checked` nobody has looked at the bytes of texts. A file of several tables is one for the table of its
+    name; `tables` lists them where such a file may be a database by itself. What has to be `named` is passed over in a folder.
     """
 
     name: str
@@ -60,6 +63,10 @@ class Format:
     make: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], Types], None]
     stays: bool = False
     typed: bool = True
+    checked: bool = True
+    several: bool = False
+    named: bool = False
+    tables: Callable[[Path], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,17 @@ def tables_of(path: str | Path) -> dict[str, FileTable]:
             raise ProgrammingError(
                 f"{path} names no table", code="source", hint=f'{{"name": {str(path)!r}}} gives it a name'
             )
-        return {_stem(place): table_of(path)} if _format(place) else {}
+        found = _format(place)
+        if found is None or (found.several and found.tables is None):
+            return {}
+        table = table_of(path)
+        listed = found.tables
+        names = [_stem(place)] if listed is None else _read(table, lambda: listed(table.files[0]))
+        return dict.fromkeys(names, table)
     tables: dict[str, FileTable] = {}
     for entry in sorted(place.iterdir()):
-        if entry.name.startswith(".") or not (entry.is_dir() or _format(entry)):
+        known = _format(entry)
+        if entry.name.startswith(".") or not (entry.is_dir() or (known is not None and not known.named)):
             continue
         if entry.is_dir() and not any(entry.rglob("*.parquet")):
             continue
@@ -132,6 +146,12 @@ def table_of(source: str | Path) -> FileTable:
             code="source",
             hint=f"files end in {_endings()}",
         )
+    if kind.several and len(files) > 1:
+        raise OperationalError(
+            f"{source} names several {kind.name} files, each of which has tables of its own",
+            code="source",
+            hint="name one of them",
+        )
     return FileTable(os.path.realpath(place), kind, files, tuple(map(_mark, files)))
 
 
@@ -162,10 +182,14 @@ def paths(tables: Mapping[str, FileTable]) -> list[str]:
     return [str(file) for table in tables.values() if table.format.stays for file in table.files]
 
 
-def suggested_types(table: FileTable) -> list[tuple[str, str]]:
-    """The columns of CSV files with the types that some of their rows suggest: for an owner who writes a policy."""
+def suggested_types(name: str, table: FileTable) -> list[tuple[str, str]]:
+    """The columns of files of texts with the types that some of their rows, or their schema, suggest: for an owner who writes a policy."""
 
     def described() -> list[tuple[Any, ...]]:
+        if table.format.name == "JSON":
+            return _described_json(table.files)
+        if table.format.name == "SQLite":
+            return sqlite_files.described(table.files[0], name)
         separator, names = _header(table.files[0])
         with duckdb.connect() as connection:
             return connection.execute(
@@ -201,12 +225,76 @@ def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[
         raise ValueError("the files have other columns")
     columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
     rows = f"{_csv(files, separator)}, auto_detect = false, columns = {columns})"
-    read = ", ".join(
-        _AS_TYPE.get(types.get(fold(column), ""), "{0}").format(identifier(column))
-        + f" AS {identifier(column)}"
+    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {_typed(names, types)} FROM {rows}")
+
+
+def _typed(names: Sequence[str], types: Types) -> str:
+    """Columns of texts, read as the policy's types."""
+    return ", ".join(
+        _AS_TYPE.get(types.get(column, ""), "{0}").format(identifier(column)) + f" AS {identifier(column)}"
         for column in names
     )
-    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {read} FROM {rows}")
+
+
+def _make_json(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types) -> None:
+    """A table in memory with the columns that the policy declares, as it spells them; without any, as the rows have them."""
+    names = [column for column in types if "." not in column] or [
+        str(column) for column, *_ in _described_json(files)
+    ]
+    columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
+    for number, file in enumerate(files):
+        rows = f"read_json({literal(str(file))}, format = {literal(_json_format(file))}, records = true, columns = {columns})"
+        into = f"INSERT INTO {identifier(name)}" if number else f"CREATE TABLE {identifier(name)} AS"
+        connection.execute(f"{into} SELECT {_typed(names, types)} FROM {rows}")
+
+
+def _described_json(files: Sequence[Path]) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        rows = (
+            f"read_json({literal(str(files[0]))}, format = {literal(_json_format(files[0]))}, records = true)"
+        )
+        return connection.execute(f"DESCRIBE FROM {rows}").fetchall()
+
+
+def _json_format(file: Path) -> str:
+    """Whether a JSON file is one list of records or has one after another, by its first character alone."""
+    opened = gzip.open if file.suffix.lower() == ".gz" else open
+    with opened(file, "rt", encoding="utf-8-sig") as lines:
+        return "array" if lines.read(1 << 16).lstrip().startswith("[") else "newline_delimited"
+
+
+def _make_sqlite(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types
+) -> None:
+    """A table in memory, of the file's table of that name."""
+    names = sqlite_files.columns(files[0], name)
+    texts = identifier("#texts")
+    connection.execute(
+        f"CREATE TEMP TABLE {texts} ({', '.join(f'{identifier(column)} VARCHAR' for column in names)})"
+    )
+    handed = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in names)
+    for batch in sqlite_files.batches(files[0], name):
+        connection.execute(f"INSERT INTO {texts} SELECT {handed}", batch)
+    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {_typed(names, types)} FROM {texts}")
+    connection.execute(f"DROP TABLE {texts}")
+
+
+def _make_duckdb(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+    """A table in memory, of the file's table of that name: a view there may read anything."""
+    connection.execute(f'ATTACH {literal(str(files[0]))} AS "#file" (TYPE duckdb, READ_ONLY)')
+    try:
+        found = connection.execute(
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '#file' AND NOT temporary"
+            " AND schema_name = 'main' AND lower(table_name) = lower(?)",
+            [name],
+        ).fetchall()
+        if len(found) != 1:
+            raise LookupError(name)
+        ((schema, table),) = found
+        source = f'"#file".{identifier(schema)}.{identifier(table)}'
+        connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT * FROM {source}")
+    finally:
+        connection.execute('DETACH "#file"')
 
 
 def _csv(files: Sequence[Path], separator: str) -> str:
@@ -247,11 +335,26 @@ def _make_arrow(connection: duckdb.DuckDBPyConnection, name: str, files: Sequenc
 FORMATS = (
     Format("Parquet", (".parquet", ".pq"), _make_parquet, stays=True),
     Format("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), _make_csv, typed=False),
+    Format("JSON", (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), _make_json, typed=False),
+    Format("JSON", (".json", ".json.gz"), _make_json, typed=False, named=True),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc"), _make_arrow),
+    Format(
+        "SQLite",
+        (".sqlite", ".sqlite3"),
+        _make_sqlite,
+        typed=False,
+        several=True,
+        named=True,
+        tables=sqlite_files.tables,
+    ),
+    Format("DuckDB", (".duckdb",), _make_duckdb, checked=False, several=True, named=True),
 )
 _HINTS = {
     "CSV": 'the first line names the columns, and every line has as many; texts with separators stand in "…", in UTF-8',
     "Parquet": "is each file whole, and its text UTF-8?",
+    "JSON": 'one list of records, or a record in each line, {"name": value, …}, in UTF-8',
+    "SQLite": "has it a table of that name, no view, with texts in UTF-8?",
+    "DuckDB": "has it a table of that name, no view, and is it closed in every program that writes to it?",
 }
 
 
@@ -271,7 +374,7 @@ def _stem(file: Path) -> str:
 
 
 def _endings() -> str:
-    return ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
+    return ", ".join(suffix for each in FORMATS for suffix in each.suffixes if not suffix.endswith(".gz"))
 
 
 def _mark(file: Path) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
-
-from dpsql.policy.decisions import ForeignKey, TableKeys
+from typing import Final
 
 NULLABLE: Final = """
     SELECT column_name, is_nullable FROM duckdb_columns()
@@ -21,23 +18,3 @@ KEYS: Final = """
     WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')
     ORDER BY constraint_index
 """
-
-
-def table_keys(rows: Iterable[tuple[Any, ...]], called: Callable[[str, str], str]) -> dict[str, TableKeys]:
-    """The keys in the rows of `KEYS`, by the tables' names; `called` makes one of a schema and a table.
-
-    A foreign key leads to a table of its own schema, as DuckDB has none across schemas.
-    """
-    primary: dict[str, tuple[str, ...]] = {}
-    foreign: dict[str, list[ForeignKey]] = {}
-    for schema, table, kind, columns, target, references in rows:
-        name = called(schema, table)
-        if kind == "PRIMARY KEY":
-            primary[name] = tuple(columns)
-        else:
-            key = ForeignKey(tuple(columns), called(schema, target), tuple(references))
-            foreign.setdefault(name, []).append(key)
-    return {
-        name: TableKeys(primary.get(name, ()), tuple(foreign.get(name, ())))
-        for name in {**primary, **foreign}
-    }

@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from dpsql.backends.base import Exact, Origin, Place, Tables
+from dpsql.backends.declared_keys import table_keys
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.postgres import catalogue, columns
+from dpsql.backends.postgres.checks import condition
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
 from dpsql.backends.postgres.settings import pinning
 from dpsql.backends.postgres.types import engine_type
@@ -22,6 +24,7 @@ from dpsql.backends.quoting import identifier
 from dpsql.errors import BackendError, OperationalError, PolicyError
 from dpsql.ledger.identity import POSTGRES as IDENTITY
 from dpsql.policy import fold, table_parts
+from dpsql.policy.decisions import TableKeys
 
 OLDEST = 15
 """The oldest version that was reviewed; none newer than `NEWEST` is taken."""
@@ -36,7 +39,8 @@ class PostgresBackend:
     """A database of PostgreSQL, read in one repeatable-read, read-only transaction a query.
 
     `public` are the names of the public tables of the policy, which are copied where they are looked up or shown; `private`
-    those of the private ones. A role that may do more than read these is warned about. A statement takes at most `timeout`
+    those of the private ones. A role that may do more than read these is warned about, unless `warns` is false, for a look at the
+    schema before there is a policy. A statement takes at most `timeout`
     seconds. Raises OperationalError where the server cannot be reached, or is not one whose behaviour was reviewed.
     """
 
@@ -44,7 +48,13 @@ class PostgresBackend:
     dialect: Dialect = POSTGRES
 
     def __init__(
-        self, url: str, *, public: Sequence[str] = (), private: Sequence[str] = (), timeout: int = TIMEOUT
+        self,
+        url: str,
+        *,
+        public: Sequence[str] = (),
+        private: Sequence[str] = (),
+        timeout: int = TIMEOUT,
+        warns: bool = True,
     ) -> None:
         self._url, self._timeout = url, timeout
         self._public, self._declared = frozenset(map(fold, public)), (*public, *private)
@@ -59,7 +69,8 @@ class PostgresBackend:
             ((self.database, number, encoding, self._oid, *powers),) = self._look(catalogue.SERVER)
             self.version = f"{number // 10_000}.{number % 10_000}"
             _require_version(number // 10_000, encoding)
-            self._warn(powers)
+            if warns:
+                self._warn(powers)
         except BaseException:
             self._connection.close()
             raise
@@ -108,9 +119,9 @@ class PostgresBackend:
         found: dict[str, list[tuple[str, str]]] = {}
         for schema, table, column, name, kind, own, computed, members in self._answered(catalogue.SCHEMA):
             known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
-            plain = identifier(table) if "." in table else table
-            called = plain if schema == SCHEMA else f"{schema}.{plain}"
-            found.setdefault(called, []).append((column, "COMPUTED WHEN READ" if computed else known))
+            found.setdefault(_called(schema, table), []).append(
+                (column, "COMPUTED WHEN READ" if computed else known)
+            )
         alike = [fold(name) for name in found]
         return {
             name: [(column, kind) for column, kind in columns if _alone(column, columns)]
@@ -139,8 +150,15 @@ class PostgresBackend:
         foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
         required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, _place(table)))
         tables = frozenset(str(oid) for oid, *_ in rows)
+        checks = tuple(condition(str(text)) for (text,) in self._look(catalogue.CHECKS, _place(table)))
         # One from which others inherit shows their rows, too, as a view would.
-        return Origin(tables, tuple(dict.fromkeys(foreign)), stored=len(rows) == 1, required=required)
+        return Origin(
+            tables, tuple(dict.fromkeys(foreign)), stored=len(rows) == 1, required=required, checks=checks
+        )
+
+    def keys(self) -> dict[str, TableKeys]:
+        """The primary and foreign keys that each table declares, from the catalogue."""
+        return table_keys(self._look(catalogue.KEYS), _called)
 
     @property
     def unchanging(self) -> bool:
@@ -307,6 +325,12 @@ class PostgresBackend:
             _warned(f"may change {', '.join(writable[:5])}")
         if others:
             _warned(f"may read tables that the policy does not declare: {', '.join(others[:5])}")
+
+
+def _called(schema: str, table: str) -> str:
+    """The name of a table as policies have it."""
+    plain = identifier(table) if "." in table else table
+    return plain if schema == SCHEMA else f"{schema}.{plain}"
 
 
 def _place(table: str) -> tuple[str, str]:

@@ -132,6 +132,11 @@ class PostgresDialect:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)
 
+    def sampled(self, unit: str, secret: str, below: int) -> str:
+        """Digests are bytes, and so compared. A connection requires a database in UTF-8, to which no text fails to convert."""
+        digest = f"SHA256(CONVERT_TO({values.constant(secret)} || CAST({unit} AS TEXT), 'UTF8'))"
+        return f"{digest} < DECODE('{below:064x}', 'hex')"
+
     def by_bytes(self, text: str) -> str:
         """A text under the collation that compares bytes."""
         return f'({text} COLLATE "C")'
@@ -151,14 +156,19 @@ class PostgresDialect:
         return f"HASHTEXTEXTENDED(CAST(ROW({', '.join(values)}) AS TEXT), 0)"
 
     def point(self, number: str, factor: float) -> str:
-        """Cast within 64 bits alone; what would be too small for a DOUBLE is 0."""
+        """Cast within 64 bits alone; what would be too small for a DOUBLE is 0.
+
+        A factor of at least 1 needs the number once, which may be long: the ends, which stand for NULL and for what is beyond
+        them, become NULL.
+        """
         far = values.constant(min(2.0**62 / factor, 1.7e308))
-        product = number if factor == 1.0 else f"{number} * {values.constant(factor)}"
-        tiny = ""
         if factor < 1:
             near = values.constant(2.0**-1022 / factor)
+            product = f"{number} * {values.constant(factor)}"
             tiny = f"WHEN {number} BETWEEN -{near} AND {near} THEN 0 "
-        return f"CASE {tiny}WHEN {number} BETWEEN -{far} AND {far} THEN CAST({product} AS BIGINT) END"
+            return f"CASE {tiny}WHEN {number} BETWEEN -{far} AND {far} THEN CAST({product} AS BIGINT) END"
+        within = f"NULLIF(NULLIF(LEAST(GREATEST({number}, -{far}), {far}), -{far}), {far})"
+        return f"CAST({within} * {values.constant(factor)} AS BIGINT)"
 
     def addend(self, point: str) -> str:
         """A sum of BIGINT is a NUMERIC."""

@@ -24,7 +24,11 @@ _CLAMPS = Clamps(constant, NAN, INFINITY)
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    return _CLAMPS.clean(_raw(column), widened(column), column.facts)
+    raw, facts = _raw(column), column.facts
+    # A text that is one of the domain's is UTF-8, and not too long.
+    listed = facts.domain is not None and facts.engine_type in ("VARCHAR", "CHAR")
+    read = _by_bytes(raw, facts.engine_type) if listed else widened(column)
+    return _CLAMPS.clean(raw, read, facts)
 
 
 def widened(column: Column) -> str:
@@ -46,10 +50,13 @@ def text(stored: str, engine: str) -> str:
 
     It is NULL where it is not UTF-8 or too long.
     """
-    raw = f"({stored} COLLATE UTF8_BINARY)"
-    if engine == "CHAR":
-        raw = f"RTRIM({raw})"
+    raw = _by_bytes(stored, engine)
     return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"
+
+
+def _by_bytes(stored: str, engine: str) -> str:
+    raw = f"({stored} COLLATE UTF8_BINARY)"
+    return f"RTRIM({raw})" if engine == "CHAR" else raw
 
 
 def copied(column: str, kind: str) -> str:

@@ -121,6 +121,11 @@ class SparkDialect:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)
 
+    def sampled(self, unit: str, secret: str, below: int) -> str:
+        """Digests are texts of 64 hexadecimal digits in lower case."""
+        digest = f"SHA2(CONCAT({values.constant(secret)}, CAST({unit} AS STRING)), 256)"
+        return f"{digest} < {values.constant(f'{below:064x}')}"
+
     def by_bytes(self, text: str) -> str:
         """Texts are read under the collation that compares bytes."""
         return text

@@ -49,7 +49,7 @@ from dpsql.server.sockets import Log
 from dpsql.server.users import Role, User
 from dpsql.shell.completion import KEYWORDS, functions
 from dpsql.shell.costs import charged
-from dpsql.sql.read.parse import stated
+from dpsql.sql.read.stated import stated
 from dpsql.wire import answers as wire
 from dpsql.wire import failures, records
 

@@ -34,6 +34,7 @@ from dpsql.plan.nodes import (
     private_scans,
     unit_source,
 )
+from dpsql.plan.sampling import sampling_rate
 from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
@@ -41,6 +42,7 @@ from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.ranked import by_places
+from dpsql.sql.emit.sample import in_sample
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 from dpsql.sql.emit.unit_windows import unit_window
 
@@ -72,10 +74,15 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
             if part.counts_rows
         ]
     where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
+    rate = sampling_rate(release.input)
     if units:
         name = unit_of(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
+        if rate is not None:
+            where.append(in_sample(name, rate))
+    elif rate is not None:
+        raise TypeError("units are sampled by their identifiers")
     read += [key.expr for key in release.keys if group_keys.indexed_column(key, release.input) is None]
     block = _Block.of(release.input, read, units=units, places=group_keys.domain_indices(release))
     source, conditions = block.relation(release.input)
@@ -229,8 +236,9 @@ class _Block:
         values = [dialect().clean(part) for part in read.values()]
         items += self.places.get(scan.alias, ())
         if not (self.units and scan.unit.known):
-            # Ids of rows are not asked for where nothing needs them: not every engine has them.
-            owned = scan.unit.kind is UnitKind.COLUMN
+            # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
+            # table gives the unit: such a scan has no partition filters.
+            owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.known
             unit, source = _owned(scan) if owned else ("", dialect().table_name(scan.table))
             return _select(items, _table(scan), partition_conditions(scan, unit, source))
         unit, source = _owned(scan, values=values)

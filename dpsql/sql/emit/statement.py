@@ -28,6 +28,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
+from dpsql.sql.emit.sample import PLACEHOLDER, sampled_by
 from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, clamped_sums, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
@@ -42,7 +43,8 @@ class Statement:
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
     for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
     in stages instead, from which `emit_sums` gives the groups, with `clamped` sums in place of histograms. `held` are the
-    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them.
+    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them. Rows of
+    several sets of keys say in `left_out` which keys theirs leaves out.
     """
 
     sql: str
@@ -54,12 +56,15 @@ class Statement:
     score: str | None = None
     stages: Stages | None = field(default=None, hash=False)
     held: tuple[tuple[str, str], ...] = field(default=(), hash=False)
+    left_out: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns."""
         score = () if self.score is None else (self.score,)
-        return (*self.keys, *self.moments, *self.histograms, *self.clamped, *self.windows, *score)
+        left_out = () if self.left_out is None else (self.left_out,)
+        read = (*self.moments, *self.histograms, *self.clamped, *self.windows)
+        return (*self.keys, *read, *score, *left_out)
 
     def named(self, row: Sequence[Any]) -> dict[str, Any]:
         """A row of the result, by the names of its columns."""
@@ -72,15 +77,19 @@ def emit(
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
     target: Dialect = DUCKDB,
+    *,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The only statement that reads private rows for a release, in the dialect `target`.
+
+    Where units are sampled, the `secret` decides which.
 
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
     `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
     """
     target.require(analysis.release)
-    with written_in(target), holding() as held:
+    with written_in(target), sampled_by(secret), holding() as held:
         statement = _emitted(analysis, quantiles, top_k, clamps)
     for text in (statement.sql, *(query for _, query in held)):
         target.require_text(text)
@@ -121,13 +130,14 @@ def emit_sums(
     unclamped: Container[Statistic] = (),
     *,
     target: Dialect = DUCKDB,
+    secret: str = PLACEHOLDER,
 ) -> Statement:
     """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
     Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
     with these keys: see `reads_selected`.
     """
-    with written_in(target), holding() as held:
+    with written_in(target), sampled_by(secret), holding() as held:
         statement = _emitted_sums(analysis, quantiles, clamps, selected, unclamped)
     return replace(statement, held=tuple(held))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from dpsql.errors import Position
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, Release
 from dpsql.plan.types import Value
@@ -44,3 +45,5 @@ class Lowered:
     needs: tuple[PublicGroups, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
     """What the statement reads of the time at which it was asked, by name."""
+    sample: Position | None = None
+    """Where the statement asks for a sample of units, if it does."""

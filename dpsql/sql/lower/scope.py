@@ -22,6 +22,7 @@ from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
 from dpsql.sql.lower.public_groups import PublicGroups
+from dpsql.sql.lower.samples import sampled
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.struct_fields import field_of, named_field, takes_field
@@ -85,6 +86,8 @@ class Context:
     needs: list[PublicGroups] = field(default_factory=list)
     once: list[exp.Expr] = field(default_factory=list)
     """Where distinct rows across units stand."""
+    samples: list[exp.Expr] = field(default_factory=list)
+    """The clauses by which units are sampled."""
     around: Scope | None = None
     """The rows that stand around a derived table, which cannot name them; a refusal says so."""
 
@@ -336,11 +339,21 @@ class Scope:
     def _table(self, node: exp.Expr) -> Named:
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
-        identifier, alias, *qualifiers = self.source.take(node, "this", "alias", "db", "catalog")
+        identifier, alias, *qualifiers = self.source.take(
+            node, "this", "alias", "db", "catalog", sample=(node.args.get("sample"),)
+        )
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
         schema = schema_of(self.source, self.context.catalog, node, qualifiers)
         common = self.context.common.get(fold(name)) if schema is None else None
+        sample = node.args.get("sample")
         if common is not None:
+            if sample is not None:
+                self.source.refuse(
+                    sample,
+                    "sample",
+                    "private tables are sampled, and no rows of queries",
+                    "write the sample in the query, behind its table",
+                )
             known_as, names = self.alias(alias, name)
             return named(self.context.renamed(node, self.common(node, common, known_as), names))
         table = table_of(self.source, self.context.catalog, node, name, schema)
@@ -349,7 +362,11 @@ class Scope:
             self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
         self.context.fresh(node)  # counted, as every source is
-        return Named(scan(self.context.catalog, known_as, table), columns)
+        found = scan(self.context.catalog, known_as, table)
+        if sample is not None:
+            found = sampled(self.source, sample, found)
+            self.context.samples.append(sample)
+        return Named(found, columns)
 
     def common(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
         """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""

@@ -47,6 +47,7 @@ from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
 from dpsql.sql.lower.marks import mark
+from dpsql.sql.lower.no_rows import no_rows, without_rows
 from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
@@ -107,7 +108,10 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     check_counted(context, outer)
-    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
+    if outer.limit == 0:
+        outer = without_rows(context, node, outer.outputs) or outer
+    at_sample = context.source.position(context.samples[0]) if context.samples else None
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
@@ -151,6 +155,8 @@ def _select(
         return scope, release()
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
+    if released and (empty := no_rows(scope, node, relation)) is not None:
+        return scope, empty
     return scope, release() if released else selected(scope, node, relation, release)
 
 
@@ -218,7 +224,9 @@ def _set_query(context: Context, node: exp.SetOperation) -> OuterQuery:
     _check_clauses(context.source, node, _SET)
     operation = set_operation(context, node, context.fresh(node))
     if is_private(operation):
-        _refuse_rows(context, node)
+        paging, outputs = _paging(context, node, operation)
+        empty = without_rows(context, node, outputs) if paging.count("limit") == 0 else None
+        return empty or _refuse_rows(context, node)
     return _paged(context, node, operation)
 
 

@@ -60,8 +60,9 @@ Of ANY_VALUE it would drop further arguments in silence.
 
 SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
     "FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum,
+    "CHOOSE": exp.ArgMax,
 }  # fmt: skip
-"""Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway."""
+"""Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway, and CHOOSE is our own."""
 
 
 def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:

@@ -19,8 +19,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
+from dpsql.sql.read.elsewhere import require_none_elsewhere
 from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.pivots import without_pivots
+from dpsql.sql.read.regressions import MATRICES, with_commas, without_regressions
 from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, Source, is_text
 from dpsql.sql.read.translate import translated
 
@@ -81,7 +83,8 @@ _STARTS = {
 class Statement:
     """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
 
-    `text` is what the engine's own parser must read too; `translated` says that it is not the user's.
+    `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
+    columns that are the entries of a covariance matrix.
     """
 
     source: Source
@@ -92,6 +95,7 @@ class Statement:
     text: str
     translated: bool = False
     names: tuple[str, ...] = ()
+    matrix: tuple[int, ...] = ()
 
 
 def parse(text: str, dialect: str = DUCKDB) -> Statement:
@@ -154,30 +158,43 @@ class _Words:
 def _words(text: str, dialect: Dialect) -> _Words:
     source = Source(text)
     _check_length(text)
-    explain = _EXPLAIN.match(text)
-    # The word is blanked out rather than cut off, so that positions stay those of the user's text.
-    asked = text if explain is None else " " * explain.end() + text[explain.end() :]
-    tokens = _tokens(asked, dialect)
+    explain, asked = without_explain(text)
+    tokens = read_tokens(asked, dialect)
     _check(source, tokens)
     options, asked, tokens = taken_out(source, asked, tokens)
-    asked = _with_dollars(asked, tokens)
+    asked, tokens = with_commas(asked, tokens)
+    asked = _without_units(_with_dollars(asked, tokens), tokens)
     tokens, parameters, names = _numbered(source, tokens, named=dialect is not DIALECT)
-    return _Words(source, asked, tokens, explain is not None, parameters, options, names)
+    return _Words(source, asked, tokens, explain, parameters, options, names)
+
+
+def without_explain(text: str) -> tuple[bool, str]:
+    """Whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
+    explain = _EXPLAIN.match(text)
+    return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
 def _parse(text: str, *, numbered: bool = False) -> Statement:
     """The statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
     if numbered:
-        source, tokens = Source(text), _tokens(text, DIALECT)
+        source, tokens = Source(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
         _check_nesting(tokens)
         words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _words(text, DIALECT)
-    select = _select(words.source, without_pivots(words.source, _tree(words, parsed)))
+    tree = without_regressions(words.source, without_pivots(words.source, _tree(words, parsed)))
+    select = _select(words.source, require_none_elsewhere(words.source, tree))
     _check_depth(words.source, select)
     return Statement(
-        words.source, select, words.explain, words.parameters, words.options, words.text, names=words.names
+        words.source,
+        select,
+        words.explain,
+        words.parameters,
+        words.options,
+        words.text,
+        names=words.names,
+        matrix=tuple(select.meta.get(MATRICES, ())),
     )
 
 
@@ -223,7 +240,7 @@ def _select(source: Source, select: exp.Expr | None) -> _Query:
     return select
 
 
-def stated(text: str, dialect: str = DUCKDB) -> OptionsClause:
+def stated_in_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
     """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
     try:
         return _words(text, DIALECTS.get(dialect, DIALECT)).options
@@ -257,7 +274,8 @@ def quietly(work: Callable[[], _T]) -> _T:
         _LOGGER.disabled = before
 
 
-def _tokens(text: str, dialect: Dialect) -> list[Token]:
+def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
+    """The words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
     if not is_text(text):
         _refuse("syntax", "the query holds a NUL character or half a surrogate pair")
     try:
@@ -483,6 +501,15 @@ def _names_table(tokens: Sequence[Token]) -> bool:
 
 def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:
     raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
+
+
+def _without_units(text: str, tokens: Sequence[Token]) -> str:
+    """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
+    letters = list(text)
+    for before, token in itertools.pairwise(tokens):
+        if before.token_type is TokenType.TABLE_SAMPLE and token.text.upper() == "UNITS":
+            letters[token.start : token.end + 1] = " " * (token.end + 1 - token.start)
+    return "".join(letters)
 
 
 def _with_dollars(text: str, tokens: Sequence[Token]) -> str:

@@ -12,10 +12,14 @@ from sqlglot import exp
 from dpsql.errors import Position, QueryRejected
 
 PIVOTS = "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL"
+UNITS_SAMPLED = (
+    "the noise is less for all rows than for a part of them: leave the sample out; "
+    "TABLESAMPLE UNITS (10%) behind a private table samples privacy units"
+)
 _INSTEAD: Mapping[str, str] = {
     "pivots": PIVOTS,
     "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
-    "sample": "the noise is less for all rows than for a part of them: leave the sample out",
+    "sample": UNITS_SAMPLED,
 }
 """What to write for a clause that is refused wherever it stands."""
 _DESCRIBED = (
@@ -26,6 +30,9 @@ STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("PIVOT_LONGER", "PIVOT_WIDER"), PIVOTS),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
     **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
+    "CREATE": "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; "
+    "all others are the owner's",
+    "DROP": "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
     "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",
     "CALL": "functions that make rows stand in FROM: SELECT x FROM RANGE(3) AS t(x)",
     "TABLE": "SELECT … FROM t",

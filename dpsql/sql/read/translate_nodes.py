@@ -18,6 +18,7 @@ from sqlglot import exp
 from dpsql.policy import fold
 from dpsql.sql.read.dialect_nodes import CALLS, READ, TITLES
 from dpsql.sql.read.interval_calls import which_end
+from dpsql.sql.read.regressions import is_moment_call
 from dpsql.sql.read.rejection import Source
 
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
@@ -420,6 +421,8 @@ _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("spark", "std"): exp.Stddev,
     ("postgres", "every"): exp.LogicalAnd,
 }
+_CHOICES = {("postgres", "choose"), ("spark", "choose")}
+"""Dialects that have no CHOOSE of their own: that of T-SQL takes the value at a place."""
 """Aggregates that the parser reads as calls like any other, by dialect and name."""
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
@@ -428,6 +431,10 @@ def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
     name = (self.dialect, fold(node.name))
     if name in _CALLED and len(node.expressions) == 1:
         return _CALLED[name](this=node.expressions[0])
+    if name in _CHOICES and len(node.expressions) == 2:
+        return exp.ArgMax(this=node.expressions[0], expression=node.expressions[1])
+    if is_moment_call(node):
+        return node
     if name in _NOW and not node.expressions:
         return exp.CurrentTimestamp()
     if which_end(node) is None:

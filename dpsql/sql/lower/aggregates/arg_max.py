@@ -117,8 +117,8 @@ def _exact(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
     return over.exact(node, function, value, by)
 
 
-def _best(names: tuple[str, str, str], node: type[exp.Expr], which: str, order: str) -> AggregateCall:
-    name, bare, by = names
+def _best(names: tuple[str, ...], node: type[exp.Expr], which: str, order: str) -> AggregateCall:
+    name, bare, by, *_ = names
     return AggregateCall(
         forms=(Form("BEST", names, "({k}, {x})"),),
         nodes=(node,),
@@ -144,5 +144,5 @@ def _best(names: tuple[str, str, str], node: type[exp.Expr], which: str, order: 
     )
 
 
-ARG_MAX = _best(("ARG_MAX", "ARGMAX", "MAX_BY"), exp.ArgMax, "greatest", "DESC")
+ARG_MAX = _best(("ARG_MAX", "ARGMAX", "MAX_BY", "CHOOSE"), exp.ArgMax, "greatest", "DESC")
 ARG_MIN = _best(("ARG_MIN", "ARGMIN", "MIN_BY"), exp.ArgMin, "least", "ASC")

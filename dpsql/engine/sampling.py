@@ -1,0 +1,51 @@
+"""Which statements may read a sample of the units: those of one release, of which all private tables are sampled alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from dpsql.errors import Position, QueryRejected
+from dpsql.plan.nodes import Release, private_scans
+
+CODE = "sample"
+
+
+def require_one_sample(
+    releases: Sequence[Release], *, replace: bool, targeted: bool, text: str, at: Position | None
+) -> None:
+    """Refuses a statement of which not all private rows are read from one sample of the units, or none is.
+
+    Claim: the loss of a statement that passes is that of `dpsql.planning.sampling`.
+    Why: there is one release, whose private tables are all restricted to the units of one sample, and neighbours differ by a
+    unit that is added or removed. Where a unit is replaced, amplification has another form.
+
+    Raises QueryRejected with code "sample".
+    """
+
+    def refuse(rule: str, hint: str) -> NoReturn:
+        raise QueryRejected(rule, code=CODE, hint=hint, position=at, text=text)
+
+    read = [{scan.sample for scan in private_scans(release.input)} for release in releases]
+    if not set().union(*read) - {None}:
+        return
+    if replace:
+        refuse(
+            "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
+            "leave the sample out: the policy says neighbors: replace",
+        )
+    if len(releases) > 1:
+        refuse(
+            f"the statement makes {len(releases)} releases, and one release is made of one sample",
+            "ask for each by itself",
+        )
+    if any(len(rates) > 1 for rates in read):
+        refuse(
+            "all private tables of a query are read from one sample, or none is",
+            "write the same TABLESAMPLE UNITS (…) behind each private table",
+        )
+    if targeted:
+        refuse(
+            "the loss for a target error is not searched for over a sample of units",
+            "pass epsilon; or leave the sample out, which is more accurate at the same loss",
+        )

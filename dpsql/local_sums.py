@@ -1,0 +1,224 @@
+"""Estimates of counts, sums and means from the rows of a randomised table, with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import QueryRejected
+from dpsql.local_table import LocalTable
+from dpsql.plan.types import Answered
+from dpsql.rendering import Ends
+from dpsql.result import Receipt, Result
+from dpsql.sql.read.local_select import LocalOutput, LocalSelect
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MOST_WORK = 50_000_000
+"""Cells times groups times columns of an answer."""
+_ROWS_OFF = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimated:
+    """A value with the standard deviation of its noise, what rows put in or left out may change, and its possible ends."""
+
+    value: float | None
+    std: float
+    off: float
+    low: float
+    high: float
+    known: bool = True
+
+    def ends(self, confidence: float) -> Ends:
+        """Its interval at a confidence."""
+        from scipy.special import ndtri
+
+        if self.value is None:
+            return None
+        if not self.known:
+            return self.low, self.high
+        width = float(ndtri((1 + confidence) / 2)) * self.std + self.off
+        return max(self.low, self.value - width), min(self.high, self.value + width)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Linear statistics of the private rows, estimated from the rows of a randomised table.
+
+    Claim: the estimate of a sum of f over rows has no bias, but for rows that were put in or left out.
+    Why: each column is randomised by a matrix of its own, whose inverse is applied to f along that column's axis; so what a
+    randomised row is counted with has f of the true row as its mean.
+    Source: Warner 1965; Kairouz, Bonawitz, Ramage 2016, "Discrete distribution estimation under local privacy".
+    """
+
+    table: LocalTable
+    counts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, table: LocalTable) -> Statistics:
+        """The statistics of a table."""
+        import numpy as np
+
+        counts = np.zeros(table.shape)
+        for row in table.cells:
+            counts[table.place_of(row[:-1])] += float(row[-1])  # type: ignore[arg-type]  # the last column is a count
+        return cls(table, counts)
+
+    def total(self, values: NDArray[np.float64]) -> tuple[float, float, float]:
+        """The sum of a value of each cell over the private rows, the deviation of its noise, and what other rows may change.
+
+        The deviation is that of rows drawn anew, which is no less.
+        """
+        import numpy as np
+
+        weights = values.reshape(self.counts.shape)
+        for axis, (size, odds) in enumerate(zip(self.counts.shape, self.table.odds, strict=True)):
+            p, q = float(odds) / (float(odds) + size - 1), 1 / (float(odds) + size - 1)
+            if size > 1:
+                # With answers a and truths t: 1 for a = t, else 0, is the mean of (answers of t - q)/(p - q).
+                weights = (weights - q * weights.sum(axis=axis, keepdims=True)) / (p - q)
+        rows = max(len(self.table), 1)
+        found = float((self.counts * weights).sum())
+        spread = float((self.counts * weights**2).sum()) - found**2 / rows
+        most = float(np.abs(values).max(initial=0.0))
+        return found, max(spread, 0.0) ** 0.5, self.table.rows_off(_ROWS_OFF) * most
+
+
+def estimated(table: LocalTable, select: LocalSelect, cells: Result, receipt: Receipt) -> Result:
+    """The answer to a SELECT over a randomised table; `cells` is the answer to `select.cells`.
+
+    Raises QueryRejected (`local_query`) for sums of what is no number, and where there are too many groups.
+    """
+    groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {} if select.keys else {(): []}
+    for row in sorted(cells.rows, key=lambda row: row[0]):  # type: ignore[arg-type, return-value]  # numbers of cells
+        groups.setdefault(tuple(row[1 : 1 + select.keys]), []).append(row)
+    statistics, size = Statistics.of(table), table.size
+    if len(groups) * len(select.outputs) * size > _MOST_WORK:
+        raise QueryRejected(
+            "these are too many groups to estimate", code="local_query", hint="group by fewer columns"
+        )
+    lines = [
+        [_cell(statistics, select.keys, output, key, members) for output in select.outputs]
+        for key, members in groups.items()
+    ]
+    for place, descending, nulls_first in reversed(select.order):
+        missing = [line for line in lines if _plain(line[place]) is None]
+        there = [line for line in lines if _plain(line[place]) is not None]
+        there.sort(key=lambda line: _plain(line[place]), reverse=descending)
+        lines = missing + there if nulls_first else there + missing
+    return _result(select, lines[: select.limit], receipt, cells.types)
+
+
+def _plain(cell: Any) -> Any:
+    return cell.value if isinstance(cell, _Estimated) else cell
+
+
+def _cell(
+    statistics: Statistics,
+    keys: int,
+    output: LocalOutput,
+    key: Sequence[Any],
+    members: Sequence[Sequence[Any]],
+) -> Any:
+    """The key, or the estimate, that an output is in a group of cells."""
+    import numpy as np
+
+    if output.function == "key":
+        return key[output.place or 0]
+    step = (
+        0.0
+        if output.column is None
+        else statistics.table.step(statistics.table.columns.index(output.column)) / 2
+    )
+    counted, summed = np.zeros(statistics.table.size), np.zeros(statistics.table.size)
+    values = list[float]()
+    for row in members:
+        value = 1 if output.place is None else row[1 + keys + output.place]
+        if value is None:
+            continue
+        counted[row[0]] = 1
+        if output.function != "rows":
+            if isinstance(value, bool) or not _is_number(value):
+                raise QueryRejected(
+                    f"{output.name}: totals and means are of numbers",
+                    code="local_query",
+                    hint="CASE WHEN smoker THEN 1 ELSE 0 END makes numbers of truth values",
+                )
+            summed[row[0]] = float(value)
+            values.append(float(value))
+    if output.function == "rows":
+        found, std, off = statistics.total(counted)
+        return _Estimated(found, std, off, 0.0, float("inf"))
+    if output.function == "total":
+        found, std, off = statistics.total(summed)
+        off += step * max(0.0, statistics.total(counted)[0])
+        return _Estimated(found if values else None, std, off, -float("inf"), float("inf"))
+    return _mean(statistics, counted, summed, values, step)
+
+
+def _mean(
+    statistics: Statistics,
+    counted: NDArray[np.float64],
+    summed: NDArray[np.float64],
+    values: Sequence[float],
+    step: float,
+) -> _Estimated:
+    """A ratio of two sums, whose noise is that of the numerator less its share of the denominator; `step` is what steps lose."""
+    total, _, _ = statistics.total(summed)
+    rows, std_of_rows, off_rows = statistics.total(counted)
+    if not values or rows <= 0:
+        return _Estimated(None, 0.0, 0.0, 0.0, 0.0)
+    low, high = min(values), max(values)
+    mean = min(max(total / rows, low), high)
+    _, std, off = statistics.total(summed - mean * counted)
+    sure = rows > 3 * std_of_rows + off_rows
+    least = max(rows - off_rows, 1e-300)
+    return _Estimated(mean, std / least, off / least + step, low, high, known=sure)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return float(value) == float(value) and not isinstance(value, str)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _result(
+    select: LocalSelect, lines: Sequence[Sequence[Any]], receipt: Receipt, types_of_cells: Sequence[str]
+) -> Result:
+    noisy = tuple(output.function != "key" for output in select.outputs)
+    counts = tuple(output.function == "rows" for output in select.outputs)
+
+    def interval(row: int, column: int, confidence: float) -> Ends:
+        cell = lines[row][column]
+        return cell.ends(confidence) if isinstance(cell, _Estimated) else None
+
+    rows = tuple(
+        tuple(_as_answered(cell, whole=whole) for cell, whole in zip(line, counts, strict=True))
+        for line in lines
+    )
+    scales = tuple(
+        tuple(cell.std if isinstance(cell, _Estimated) and cell.value is not None else None for cell in line)
+        for line in lines
+    )
+    names = tuple(output.name for output in select.outputs)
+    types = tuple(
+        "BIGINT"
+        if whole
+        else "DOUBLE"
+        if output.function != "key"
+        else types_of_cells[1 + (output.place or 0)]
+        for output, whole in zip(select.outputs, counts, strict=True)
+    )
+    return Result(names, types, rows, scales, receipt, interval, noisy, counts)
+
+
+def _as_answered(cell: Any, *, whole: bool) -> Answered:
+    if not isinstance(cell, _Estimated):
+        found: Answered = cell
+        return found
+    return round(cell.value) if whole and cell.value is not None else cell.value

@@ -1,0 +1,70 @@
+"""What the noise of a release may lose by what is charged for it: by kind, or amplified by a sample of the units.
+
+The planner solves for the loss on a sample. Here the inequality that amplification rests on is tried with the loss that was
+derived from the noise: with e^-x in place of e^x, so that no number is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.errors import VerificationError
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.plan.sampling import sampling_rate
+from dpsql.planning.measurement import MeasurementPlan
+
+_PLACES = 90
+"""Decimal places to which the inequality is tried: more than the planner rounds away."""
+
+
+def charged_by_kind(event: Event | None) -> dict[str, Fraction]:
+    """What an event charges, by kind of noise, and its δ."""
+    total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
+    stack = [] if event is None else [event]
+    while stack:
+        match stack.pop():
+            case Composed(events=events):
+                stack += events
+            case Pure(epsilon=epsilon):
+                total["pure"] += epsilon
+            case Gaussian(rho=rho):
+                total["gaussian"] += rho
+            case Selection(delta=delta):
+                total["delta"] += delta
+            case BoundedRange(epsilon=epsilon):
+                total["range"] += epsilon
+    return total
+
+
+def allowed(plan: MeasurementPlan, loss: Fraction) -> dict[str, Fraction]:
+    """What each kind of noise may lose, where all of it loses `loss` together: what is charged, or is amplified to that.
+
+    Raises VerificationError where more is lost on a sample than is charged.
+    """
+    charged, rate = charged_by_kind(plan.event), sampling_rate(plan.analysis.release.input)
+    return charged if rate is None else on_sample(charged, loss, rate, replace=plan.analysis.replace)
+
+
+def on_sample(
+    charged: Mapping[str, Fraction], loss: Fraction, rate: Fraction, *, replace: bool
+) -> dict[str, Fraction]:
+    """What each kind of noise on a sample may lose, if all of it loses `loss` together and is charged `charged`.
+
+    Claim: if 1 + q(e^loss - 1) <= e^ε, the release is (ε, q·δ0)-DP; divided by e^loss, q + (1-q)e^-loss <= e^-(loss-ε).
+    Source: Balle, Barthe, Gaboardi 2018, Theorem 8.
+
+    Raises VerificationError where it is not so, or not known.
+    """
+    epsilon = charged["pure"]
+    if replace or charged["gaussian"] or charged["range"] or not 0 < rate < 1:
+        raise VerificationError("amplification is known for a pure loss, where a unit is added or removed")
+    if loss > epsilon:
+        (_, of_loss), (of_rest, _) = exp_bounds(loss, _PLACES), exp_bounds(loss - epsilon, _PLACES)
+        known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest
+    else:
+        known = True
+    if not known:
+        raise VerificationError("the loss of the noise on a sample, amplified, exceeds the charged loss")
+    return {"pure": loss, "range": loss, "gaussian": Fraction(0), "delta": charged["delta"] / rate}

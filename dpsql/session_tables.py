@@ -1,0 +1,474 @@
+"""Tables of a session: CREATE SYNTHETIC TABLE, CREATE LOCAL TABLE and DROP TABLE, and SELECTs over what they made.
+
+The statements are doors to `synthetic` and `randomize`, and their tables live as long as the connection. Nothing here reads private
+rows: a SELECT over tables of the session is answered in a database that holds nothing else, and one over private tables never sees
+them. So which of the two a name means decides about meaning alone, and not about privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
+
+from dpsql.errors import Error, QueryRejected
+from dpsql.local_table import LocalTable
+from dpsql.policy import fold
+from dpsql.request.parameters import Parameters
+from dpsql.request.query import QueryOptions
+from dpsql.result import Receipt, Result
+from dpsql.sql.read.session_statement import CreateTable, DropTable, Kind, session_statement
+from dpsql.synthetic_table import SyntheticTable
+
+if TYPE_CHECKING:
+    from dpsql.engine.description import Description, TableDescription
+    from dpsql.engine.explain import Explanation
+    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.synthetic import PreparedSynthesis
+    from dpsql.request.query import Query
+    from dpsql.sql.read.parse import Statement
+
+MOST_TABLES = 64
+_TERMS: tuple[Literal["epsilon", "max_groups", "replay"], ...] = ("epsilon", "max_groups", "replay")
+"""What the call may say as well as the text."""
+_APART = "ask the two apart, and put their answers together"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTable:
+    """A table of a session, by the name that it was given."""
+
+    name: str
+    made: SyntheticTable | LocalTable
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+        return "randomised" if isinstance(self.made, LocalTable) else "synthetic"
+
+    @property
+    def entries(self) -> tuple[int, ...]:
+        """The ledger's entries that paid for it."""
+        receipt = self.made.receipt
+        return (*(entry["id"] for entry in receipt.entries), *receipt.replayed)
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Its columns with their types."""
+        return list(zip(self.made.columns, self.made.types, strict=True))
+
+
+class Maker(Protocol):
+    """What a connection does for the tables of its session."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine behind the connection."""
+        ...
+
+    def asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+        """A query with the connection's defaults."""
+        ...
+
+    def dialect_of(self, options: QueryOptions) -> str:
+        """The dialect of a text."""
+        ...
+
+    def synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
+        """A synthetic table, charged."""
+        ...
+
+    def opened(self, database: Any, policy: dict[str, Any]) -> Asked:
+        """A connection to a database in memory."""
+        ...
+
+
+class Asked(Protocol):
+    """A connection to a database that holds public tables."""
+
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """The answer to a SELECT."""
+        ...
+
+    def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
+        """The plan of a SELECT."""
+        ...
+
+    def close(self) -> None:
+        """Closes it."""
+        ...
+
+
+class SessionTables:
+    """The tables that a connection keeps, by name, until it is closed."""
+
+    def __init__(self, maker: Maker, *, keeps: bool = True) -> None:
+        self._maker, self._keeps = maker, keeps
+        self._tables = dict[str, SessionTable]()
+        self._free: Asked | None = None
+        self._held: frozenset[str] = (
+            frozenset()
+        )  # the tables of the database of `_free`, which were asked last
+
+    def answer(self, sql: str, parameters: Parameters, options: QueryOptions) -> Callable[[], Result] | None:
+        """What answers a statement about tables of the session, or a SELECT over them; None for any other."""
+        statement = session_statement(sql)
+        if isinstance(statement, CreateTable):
+            if statement.explain:
+                return lambda: self._priced(statement, parameters, options).result()
+            return lambda: self._created(statement, parameters, options)
+        if isinstance(statement, DropTable):
+            return lambda: self._dropped(statement)
+        found = self._names(sql, options)
+        return None if found is None else lambda: self._selected(*found, sql, parameters, options)
+
+    def is_free(self, sql: str) -> bool:
+        """Whether a statement is about tables of the session alone, and costs nothing."""
+        try:
+            statement = session_statement(sql)
+            return isinstance(statement, DropTable) or (
+                statement is None and self._names(sql, {}) is not None
+            )
+        except Error:
+            return False
+
+    def columns(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each table of the session."""
+        return {table.name: table.made.columns for table in self._tables.values()}
+
+    def described(self, known: Description) -> Description:
+        """The description of what the policy declares, with the tables of the session."""
+        return replace(known, tables=(*known.tables, *map(_description, self._tables.values())))
+
+    def require_none(self, sql: str, options: QueryOptions) -> None:
+        """Raises QueryRejected (`session_table`) for a statement that is not planned, but answered at once."""
+        statement = session_statement(sql)
+        if isinstance(statement, CreateTable):
+            self._require_free_name(statement)
+        if statement is not None or self._names(sql, options) is not None:
+            raise QueryRejected(
+                "tables of a session are made and asked at once, and not planned",
+                code="session_table",
+                hint="con.query(sql), or con.explain(sql) for the price",
+                text=sql,
+            )
+
+    def explained(self, sql: str, parameters: Parameters, options: QueryOptions) -> Explanation | None:
+        """The plan of a statement about tables of the session; None for any other."""
+        statement = session_statement(sql)
+        if isinstance(statement, CreateTable):
+            return self._priced(statement, parameters, options)
+        named = None if statement is not None else self._names(sql, options)
+        if named is None or any(isinstance(table.made, LocalTable) for table in named[1]):
+            self.require_none(sql, options)
+            return None
+        dialect = self._maker.dialect_of(options)
+        return self._opened(named[1]).explain(sql, parameters, dialect=dialect)
+
+    def _priced(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Explanation:
+        """What CREATE would do and cost."""
+        from dpsql.engine.explain import Explanation
+
+        self._require_free_name(statement)
+        with self._maker.engine.backend.snapshot(), _at(statement):
+            prepared = self._prepared(statement, parameters, options)
+            self._maker.engine.require_bound(prepared.prepared)
+            return Explanation.of(self._maker.engine, prepared.prepared)
+
+    def _created(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Result:
+        from dpsql.engine.synthetic import randomized
+
+        self._require_free_name(statement)
+        made: SyntheticTable | LocalTable
+        with self._maker.engine.backend.snapshot(), _at(statement):
+            prepared = self._prepared(statement, parameters, options)
+            if statement.kind is Kind.SYNTHETIC:
+                made = self._maker.synthesized(prepared)
+            else:
+                made = randomized(self._maker.engine, prepared)
+        table = SessionTable(statement.name, made)
+        self._tables[fold(statement.name)] = table
+        self.forget()
+        notices = [f"{table.name} is {table.kind}, and belongs to this session: SELECTs over it are free"]
+        if isinstance(made, SyntheticTable) and made.error is not None:
+            notices.append(str(made.error))
+        receipt = replace(made.receipt, notices=(*made.receipt.notices, *notices))
+        return _row({"table": (table.name, "VARCHAR"), "rows": (len(made), "BIGINT")}, receipt)
+
+    def _prepared(
+        self, statement: CreateTable, parameters: Parameters, options: QueryOptions
+    ) -> PreparedSynthesis:
+        """Everything up to the charge, under the statement's own text."""
+        from dpsql.engine.synthetic import prepare, prepare_local, under
+
+        said = dict(statement.options)
+        if (self._maker.dialect_of(options)) != "duckdb":
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                "tables of a session are made in DuckDB's SQL",
+                "leave out dialect, or pass dialect='duckdb'",
+            )
+        for name in _TERMS:
+            called, written = options.get(name), said.get(name)
+            if called is not None and written is not None and called != written:
+                statement.reject(
+                    statement.places[name],
+                    "ambiguous",
+                    f"the text of the query and the call give different values of {name}",
+                    "give it in one of the two",
+                )
+        terms = options.copy()
+        for name in _TERMS:
+            if name in said:
+                terms[name] = said.pop(name)
+        asked = self._maker.asked(statement.query, parameters, terms)
+        self._require_private(statement, asked)
+        if statement.kind is Kind.LOCAL:
+            found = prepare_local(self._maker.engine, asked)
+        else:
+            found = prepare(
+                self._maker.engine,
+                asked,
+                said.get("workload", "marginals(2)"),
+                said.get("method"),
+                said.get("rounds"),
+            )
+        return under(found, statement.text)
+
+    def _require_private(self, statement: CreateTable, asked: Query) -> None:
+        if found := self._names(asked.sql, {}):
+            _, (table, *_) = found
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                f"{table.name} is a table of this session: what is made of it is free already",
+                f"SELECT … FROM {table.name}",
+            )
+
+    def _require_free_name(self, statement: CreateTable) -> None:
+        if not self._keeps:
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                "a server keeps no tables of a session",
+                "dpsql shell, or dpsql.connect(…) where the data are, makes them",
+            )
+        name = fold(statement.name)
+        if any(fold(each.name) == name for each in self._maker.engine.catalog.tables.values()):
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                f"{statement.name} is a table of the owner's",
+                "give it another name",
+            )
+        if name in self._tables and not statement.replaces:
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                f"there is a table {self._tables[name].name} in this session already",
+                "CREATE OR REPLACE makes it anew, DROP TABLE forgets it",
+            )
+        if name not in self._tables and len(self._tables) >= MOST_TABLES:
+            statement.reject(
+                statement.name_at,
+                "session_table",
+                f"a session has at most {MOST_TABLES} tables",
+                "DROP TABLE forgets one",
+            )
+
+    def _dropped(self, statement: DropTable) -> Result:
+        found = self._tables.pop(fold(statement.name), None)
+        self.forget()
+        if found is None and not statement.missing_ok:
+            owners = {fold(each.name) for each in self._maker.engine.catalog.tables.values()}
+            message = f"there is no table {statement.name} in this session"
+            if fold(statement.name) in owners:
+                message = f"{statement.name} is a table of the owner's, which stays"
+            statement.reject("session_table", message, "SHOW TABLES lists the tables")
+        name = statement.name if found is None else found.name
+        return _row(
+            {"dropped": (None if found is None else name, "VARCHAR")}, self._receipt(statement.text, ())
+        )
+
+    def _names(self, sql: str, options: QueryOptions) -> tuple[Statement, tuple[SessionTable, ...]] | None:
+        """The statement that a text is, and the tables of the session that it names; None where it names none."""
+        if not self._tables:
+            return None
+        from dpsql.sql.read.named_tables import named_tables
+        from dpsql.sql.read.parse import parse_once
+
+        statement = parse_once(sql, self._maker.dialect_of(options))
+        named = named_tables(statement)
+        found = tuple(table for name, table in self._tables.items() if name in named)
+        if not found:
+            return None
+        owners = {fold(each.name): each.name for each in self._maker.engine.catalog.tables.values()}
+        mixed = sorted(owners[name] for name in named if name in owners)
+        if mixed:
+            raise QueryRejected(
+                f"{found[0].name} is a table of this session, and {mixed[0]} one of the owner's: a SELECT is of the one or of the other",
+                code="session_table",
+                hint=_APART,
+                text=sql,
+            )
+        return statement, found
+
+    def _selected(
+        self,
+        statement: Statement,
+        tables: tuple[SessionTable, ...],
+        sql: str,
+        parameters: Parameters,
+        options: QueryOptions,
+    ) -> Result:
+        """The answer to a SELECT over tables of the session, which is free."""
+        local = next((each.made for each in tables if isinstance(each.made, LocalTable)), None)
+        if local is None:
+            notice = "rows of {} are invented: the answer is exact for them, and no more than near the private ones"
+        else:
+            notice = "values of {} are randomised one by one: the answer shows them as they are"
+        names = ", ".join(each.name for each in tables)
+        entries = tuple(dict.fromkeys(entry for each in tables for entry in each.entries))
+        receipt = replace(self._receipt(sql, entries), notices=(notice.format(names),))
+        if local is not None and not self._shows_rows(statement, tables):
+            return self._estimated(statement, tables, local, sql)
+        dialect = self._maker.dialect_of(options)
+        found = self._opened(tables).query(sql, parameters, dialect=dialect)
+        return replace(found, receipt=replace(receipt, explained=found.receipt.explained))
+
+    def _shows_rows(self, statement: Statement, tables: tuple[SessionTable, ...]) -> bool:
+        from dpsql.sql.read.local_select import of_rows
+
+        return len(tables) == 1 and of_rows(statement)
+
+    def _estimated(
+        self, statement: Statement, tables: tuple[SessionTable, ...], local: LocalTable, sql: str
+    ) -> Result:
+        """Estimates from a randomised table."""
+        from dpsql.local_sums import estimated
+        from dpsql.sql.read.local_select import local_select
+
+        if len(tables) > 1 or statement.explain or statement.translated:
+            raise QueryRejected(
+                "of a local table one SELECT in DuckDB's SQL is answered, of that table alone",
+                code="local_query",
+                hint=_APART,
+                text=sql,
+            )
+        (table,) = tables
+        rounded = [name for place, name in enumerate(local.columns) if local.step(place)]
+        select = local_select(statement, local.columns, rounded)
+        notice = f"{table.name} is randomised: these are estimates of the private rows, with their intervals"
+        receipt = replace(self._receipt(sql, table.entries), notices=(notice,))
+        with self._cells_of(table, local) as cells:
+            return estimated(local, select, cells.query(select.cells), receipt)
+
+    @contextmanager
+    def _cells_of(self, table: SessionTable, local: LocalTable) -> Iterator[Asked]:
+        """A connection to a table of the same name with a row for each combination of values, and its number."""
+        from dpsql.analysis.domains import product
+        from dpsql.backends.memory import database_of
+        from dpsql.sql.read.local_select import CELL
+
+        rows = [(*keys, place) for place, keys in enumerate(product(local.domains))]
+        database = database_of(table.name, [*table.columns, (CELL, "BIGINT")], rows)
+        connection = self._maker.opened(database, _public([table.name]))
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _opened(self, tables: Sequence[SessionTable]) -> Asked:
+        """A connection to a database of these tables, which is kept for the next SELECT."""
+        from dpsql.backends.memory import add_table, empty_database
+
+        names = frozenset(table.name for table in tables)
+        if self._free is None or not names <= self._held:
+            rows = {table.name: table.made.rows for table in tables}
+            self.forget()
+            database = empty_database()
+            for table in tables:
+                add_table(database, table.name, table.columns, rows[table.name])
+            self._free, self._held = self._maker.opened(database, _public(sorted(names))), names
+        return self._free
+
+    def forget(self) -> None:
+        """Closes the database of tables, which is made anew when it is asked."""
+        if self._free is not None:
+            self._free.close()
+        self._free = None
+
+    def _receipt(self, sql: str, paid: tuple[int, ...]) -> Receipt:
+        """The receipt of a statement that is free; `paid` are the ledger's entries that what it reads was charged as."""
+        engine = self._maker.engine
+        policy = engine.policy
+        return Receipt(
+            query=sql,
+            plan="",
+            analyst=engine.analyst,
+            privacy_unit=policy.privacy_unit,
+            neighbors=policy.neighbors,
+            data_version=policy.data_version,
+            policy=engine.policy_digest,
+            mechanisms=(),
+            loss=None,
+            entries=(),
+            versions={},
+            replayed=paid,
+        )
+
+
+@contextmanager
+def _at(statement: CreateTable) -> Iterator[None]:
+    """Says of a refusal within it where in the statement its reason stands, if that is an option or its query."""
+    try:
+        yield
+    except Error as error:
+        if error.text == statement.query:
+            error.text = statement.text
+        option = next((name for name in _REASONS.get(error.code, ()) if name in statement.places), None)
+        if error.position is None and option is not None:
+            statement.place(error, option)
+        raise
+
+
+_REASONS: Mapping[str, tuple[str, ...]] = {
+    "workload": ("workload",),
+    "synthetic_method": ("method", "rounds"),
+    "epsilon_small": ("epsilon",),
+    "loss": ("epsilon",),
+}
+"""The options that a refusal is about, by its code."""
+
+
+def _description(table: SessionTable) -> TableDescription:
+    from dpsql.engine.description import ColumnDescription, TableDescription
+
+    columns = tuple(ColumnDescription(name, kind.lower()) for name, kind in table.columns)
+    rule = f"{table.kind}, and of this session alone: SELECTs over it are free"
+    return TableDescription(
+        table.name, private=False, unit="", columns=columns, rules=(rule,), kind=table.kind
+    )
+
+
+def _public(tables: list[str]) -> dict[str, Any]:
+    """The policy of a database whose tables are public."""
+    return {
+        "version": 1,
+        "privacy_unit": "none",
+        "budget": {"epsilon": 1},
+        "tables": {name: {"public": True} for name in tables},
+    }
+
+
+def _row(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -> Result:
+    """An answer of one row."""
+    row = tuple(value for value, _ in values.values())
+    types = tuple(kind for _, kind in values.values())
+    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _no_interval)
+
+
+def _no_interval(_row: int, _column: int, _confidence: float) -> None:
+    """What is said of a table has no interval."""

@@ -1,0 +1,48 @@
+"""The condition that the unit of a row is in the Poisson sample of its release.
+
+Claim: each unit is in the sample with probability at most `rate`, independently of all others, and the same in every query of
+one release; who does not know the secret cannot tell who is.
+Why: a unit is in the sample if SHA-256 of a fresh secret of 128 bits and the unit's id is below floor(rate * 2^256). The
+secret is of one length, so that no two ids are hashed alike. With a secret key, SHA-256 is taken for a pseudo-random function:
+its values at distinct ids are like independent uniform numbers to whoever cannot search through 2^128 secrets. The secret is
+drawn for one release from the operating system, stands in the SQL of that release alone, and is then forgotten.
+Source: Goldreich, Goldwasser, Micali 1986, "How to construct random functions"; FIPS 180-4, section 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+
+from dpsql.sql.emit.dialect import dialect
+
+PLACEHOLDER = "a secret of this release"
+"""Stands for the secret in SQL that is shown, bound or fingerprinted: it is never the secret of a release that is drawn."""
+
+_SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
+
+
+@contextmanager
+def sampled_by(secret: str) -> Iterator[None]:
+    """Within it, units are sampled by this secret, in this thread alone."""
+    token = _SECRET.set(secret)
+    try:
+        yield
+    finally:
+        _SECRET.reset(token)
+
+
+def threshold(rate: Fraction) -> int:
+    """How many of the 2^256 digests are of units in the sample: the rate, rounded down.
+
+    >>> threshold(Fraction(1, 4)) == 2**254, threshold(Fraction(1, 3)) * 3 < 2**256
+    (True, True)
+    """
+    return int(rate * 2**256)
+
+
+def in_sample(unit: str, rate: Fraction) -> str:
+    """Whether a unit is in the sample."""
+    return dialect().sampled(unit, _SECRET.get(), threshold(rate))

@@ -1,0 +1,76 @@
+"""Statements without rows: LIMIT 0, and rows under a condition of constants that is never true.
+
+Tools send them to learn the names and types of columns: `SELECT * FROM visits WHERE 1=0`.
+
+Claim: the plan reads no table; its columns have the names and types that the statement's have.
+Why: it is written of constants alone. Names and types follow from the text, the policy and the schema, and the statement
+that they are taken from was lowered as a whole, so that what is refused in it is refused.
+Source: ISO/IEC 9075-2, <fetch first clause> and <where clause>: no row fulfils them, whatever the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
+from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
+from dpsql.plan.types import Type
+from dpsql.sql.lower.folding import constant_of, is_constant
+from dpsql.sql.lower.grouping import aggregates
+from dpsql.sql.lower.per_unit import Plain, selected, without_windows
+from dpsql.sql.lower.scope import Context, Scope
+
+
+def no_rows(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
+    """The columns of a SELECT of private rows that has none; None for any other SELECT."""
+    grouped = any(node.args.get(name) for name in ("group", "having", "distinct"))
+    if grouped or any(map(aggregates, node.expressions)) or not _is_empty(scope, node, relation):
+        return None
+    chosen = selected(scope, node, relation, lambda: OuterQuery(relation, ()))
+    if isinstance(chosen, OuterQuery):
+        return None
+    outputs = without_windows(scope, node, chosen).outputs
+    return without_rows(scope.context, node, outputs)
+
+
+def without_rows(context: Context, node: exp.Expr, outputs: Sequence[Output]) -> OuterQuery | None:
+    """No row of these outputs; None where one is a list, whose type only its values have."""
+    if any(output.expr.type is Type.LIST for output in outputs):
+        return None
+    alias = context.fresh(node)
+    columns = tuple(Column(alias, f"c{place}", _facts(output.expr)) for place, output in enumerate(outputs))
+    named = (Output(output.name, column) for output, column in zip(outputs, columns, strict=True))
+    return OuterQuery(Values((), alias, columns), tuple(named))
+
+
+def _facts(expr: Expr) -> Facts:
+    return Facts(expr.type, "", scale=scale(expr), decimal=decimal_digits(expr), inexact=is_inexact(expr))
+
+
+def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
+    """Whether LIMIT or a condition of constants leaves no row."""
+    if node.args.get("limit") is not None and Plain(scope, node, relation).count("limit") == 0:
+        return True
+    where = node.args.get("where")
+    return where is not None and any(_never(scope, part) for part in _conditions(where.this))
+
+
+def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that AND joins."""
+    if type(node) is exp.And:
+        yield from _conditions(node.this)
+        yield from _conditions(node.expression)
+    else:
+        yield node
+
+
+def _never(scope: Scope, node: exp.Expr) -> bool:
+    """Whether a condition of constants is FALSE or NULL."""
+    if node.find(exp.Column, exp.Query):
+        return False
+    expr = scope.scalars.lower(node)
+    found = constant_of(scope.source, node, expr) if is_constant(expr) else expr
+    return isinstance(found, Literal) and not found.value

@@ -1,0 +1,72 @@
+"""Lowers `TABLESAMPLE UNITS (10%)`: the probability with which a unit is in the sample."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.plan.tables import Scan, UnitKind
+from dpsql.plan.types import Type
+from dpsql.sql.read.rejection import UNITS_SAMPLED, Source
+
+LEAST_RATE = Fraction(1, 10**6)
+"""A smaller sample is refused: the noise of what is read of it would be next to nothing."""
+_PERCENT = re.compile(r"(\d{1,3}(\.\d{0,12})?|\.\d{1,12})")
+_IDS = (Type.INTEGER, Type.VARCHAR, Type.UUID)
+"""The types of ids that are written in one way each."""
+_WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
+
+
+def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
+    """The scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
+
+    Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
+    private.
+    """
+    method, percent = source.take(node, "method", "percent", size=(node.args.get("size"),))
+    if type(method) is not exp.Var or str(method.this).upper() != "UNITS":
+        source.refuse(percent or node, "clause", "TABLE with SAMPLE is not supported", UNITS_SAMPLED)
+    if node.args.get("size") is not None:
+        _refuse(source, node, "a sample of units is a part of them", _WRITTEN)
+    rate = _rate(source, node, percent)
+    if scan.unit.kind is UnitKind.PUBLIC:
+        _refuse(source, node, f"{scan.table} is public: there are no units in it", "leave the sample out")
+    if rate == 1:
+        return scan
+    if scan.unit.kind is UnitKind.ROW:
+        _refuse(
+            source,
+            node,
+            f"the rows of {scan.table} have no identifiers by which units could be sampled",
+            "leave the sample out; or let the policy name the column with the unit's id",
+        )
+    if _id_type(scan) not in _IDS:
+        _refuse(
+            source, node, f"units with ids of type {_id_type(scan)} are not sampled", "leave the sample out"
+        )
+    return replace(scan, sample=rate)
+
+
+def _rate(source: Source, node: exp.Expr, percent: exp.Expr | None) -> Fraction:
+    text = str(percent.this) if type(percent) is exp.Literal and not percent.is_string else ""
+    if not _PERCENT.fullmatch(text):
+        _refuse(source, node, "the part of the units that is sampled is a constant", _WRITTEN)
+    rate = Fraction(text) / 100
+    if not LEAST_RATE <= rate <= 1:
+        _refuse(source, node, "a sample has from 0.0001% to 100% of the units", _WRITTEN)
+    return rate
+
+
+def _id_type(scan: Scan) -> Type | None:
+    """The type of the ids of a table's units."""
+    while scan.unit.link is not None:
+        scan = scan.unit.link.owner
+    return None if scan.unit.column is None else scan.unit.column.type
+
+
+def _refuse(source: Source, node: exp.Expr, rule: str, hint: str) -> NoReturn:
+    source.refuse(node, "sample", rule, hint)

@@ -1,0 +1,203 @@
+"""SELECTs over a randomised table: which keys, and which counts, sums and means of what, in SQL over one row for each cell.
+
+A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomised rows once its
+value in each cell is known. Conditions, keys and arguments may be anything that SQL computes of one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.policy import fold
+from dpsql.sql.read.parse import Statement
+
+CELL = "#cell"
+_HINT = "SELECT plan, COUNT(*) AS n, AVG(age) AS age FROM r WHERE smoker GROUP BY plan ORDER BY n DESC"
+_CALLS: dict[type[exp.Expr], str] = {exp.Count: "rows", exp.Sum: "total", exp.Avg: "ratio"}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOutput:
+    """A column of the answer: the key at `place`, or rows with a value (all for None), total or mean of the value at `place`."""
+
+    name: str
+    function: str
+    place: int | None
+    column: str | None = None
+    """The column that is the whole argument, if it is one that was rounded to its bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSelect:
+    """`cells` gives for each cell that fulfils the condition its number, the keys, then the values.
+
+    `order` are places of outputs, each with whether it is descending and whether NULL comes first.
+    """
+
+    cells: str
+    keys: int
+    outputs: tuple[LocalOutput, ...]
+    order: tuple[tuple[int, bool, bool], ...]
+    limit: int | None
+
+
+def of_rows(statement: Statement) -> bool:
+    """Whether a statement shows rows of its tables, and computes nothing across them."""
+    select = statement.query
+    across = (exp.AggFunc, exp.Window, exp.Distinct, exp.Subquery, exp.Join, exp.CTE, exp.SetOperation)
+    return type(select) is exp.Select and not select.args.get("group") and select.find(*across) is None
+
+
+def local_select(
+    statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
+) -> LocalSelect:
+    """What a SELECT asks of one randomised table, which has these columns; of those `rounded` to their bounds, totals and means alone.
+
+    Raises QueryRejected (`local_query`, `clause`) for one that is not made of keys, COUNT, SUM and AVG.
+    """
+    source, select = statement.source, statement.query
+    if type(select) is not exp.Select or statement.parameters:
+        source.refuse(
+            select, "local_query", "of a local table one SELECT is answered, without parameters", _HINT
+        )
+    listed, origin, where, group, order, limit = source.take(
+        select, "expressions", "from_", "where", "group", "order", "limit"
+    )
+    table = origin.this if isinstance(origin, exp.From) else None
+    inner = (node for node in select.find_all(exp.Subquery, exp.Window, exp.Select) if node is not select)
+    if not isinstance(table, exp.Table) or any(inner):
+        source.refuse(
+            origin,
+            "local_query",
+            "of a local table alone, without subqueries, a SELECT is answered",
+            _HINT,
+        )
+    items = [
+        (item.this, item.alias) if isinstance(item, exp.Alias) else (item, item.output_name)
+        for item in listed
+    ]
+    keys = _keys(statement, items, group, {fold(name) for name in columns})
+    outputs, values = list[LocalOutput](), list[exp.Expr]()
+    for item, name in items:
+        output, argument = _output(statement, item, keys, len(values), rounded)
+        outputs.append(replace(output, name=name or item.sql("duckdb").lower()))
+        values += [] if argument is None else [argument]
+    if any(each.find(exp.AggFunc) for each in (*keys, *values)):
+        source.refuse(select, "local_query", "a key or an argument is of one row", _HINT)
+    means = [
+        value for value, output in zip(values, _with_values(outputs), strict=True) if output.column is None
+    ]
+    _require_values(statement, [*keys, *means, *([] if where is None else [where])], rounded)
+    parts = [f'"{CELL}" AS c', *(f"({key.sql('duckdb')}) AS k{place}" for place, key in enumerate(keys))]
+    parts += [f"({value.sql('duckdb')}) AS v{place}" for place, value in enumerate(values)]
+    condition = "" if where is None else f" WHERE {where.this.sql('duckdb')}"
+    cells = f"SELECT {', '.join(parts)} FROM {table.sql('duckdb')}{condition}"
+    return LocalSelect(
+        cells, len(keys), tuple(outputs), tuple(_order(statement, items, order)), _limit(statement, limit)
+    )
+
+
+def _output(
+    statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
+) -> tuple[LocalOutput, exp.Expr | None]:
+    """A column of the answer, but for its name, and its argument, which is the value at `place`."""
+    source, function = statement.source, _CALLS.get(type(item))
+    if item in keys:
+        return LocalOutput("", "key", keys.index(item)), None
+    if function is None:
+        source.refuse(item, "local_query", "a column is a key of GROUP BY, COUNT, SUM or AVG", _HINT)
+    (argument,) = source.take(item, "this", big_int=(True,))
+    star = isinstance(argument, exp.Star)
+    if argument is None or isinstance(argument, exp.Distinct) or (star and function != "rows"):
+        source.refuse(item, "local_query", "COUNT(*), COUNT(x), SUM(x) and AVG(x) are estimated", _HINT)
+    if star:
+        return LocalOutput("", function, None), None
+    bare = argument.unnest()
+    whole = bare.name if isinstance(bare, exp.Column) else ""
+    column = next((name for name in rounded if fold(name) == fold(whole)), None)
+    return LocalOutput("", function, place, column), argument
+
+
+def _with_values(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
+    return [output for output in outputs if output.function != "key" and output.place is not None]
+
+
+def _require_values(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
+    """Refuses what reads columns of which there are ends in place of values."""
+    ends = {fold(name) for name in rounded}
+    for column in (column for part in parts for column in part.find_all(exp.Column)):
+        if fold(column.name) in ends:
+            statement.source.refuse(
+                column,
+                "local_query",
+                f"values of {column.name} were rounded to its bounds: SUM and AVG of it alone have no bias",
+                _HINT,
+            )
+
+
+def _keys(
+    statement: Statement,
+    items: Sequence[tuple[exp.Expr, str]],
+    group: exp.Expr | None,
+    columns: Collection[str],
+) -> list[exp.Expr]:
+    """The expressions of GROUP BY, for which numbers and aliases may stand; a column goes before an alias."""
+    source = statement.source
+    if group is None:
+        return []
+    every = group.args.get("all") is True
+    (listed,) = source.take(group, "expressions", all=(True,))
+    if every:
+        return list(dict.fromkeys(item for item, _ in items if type(item) not in _CALLS))
+    aliases = {fold(name): item for item, name in items if name and type(item) not in _CALLS}
+    found = list[exp.Expr]()
+    for key in listed:
+        item: exp.Expr = key
+        if isinstance(key, exp.Literal) and not key.is_string:
+            place = int(key.name) - 1 if key.name.isdigit() else -1
+            if not 0 <= place < len(items) or type(items[place][0]) in _CALLS:
+                source.refuse(key, "ordinal", "there is no such column to group by", _HINT)
+            item = items[place][0]
+        elif isinstance(key, exp.Column) and not key.table and fold(key.name) not in columns:
+            item = aliases.get(fold(key.name), key)
+        if isinstance(item, (exp.Rollup, exp.Cube, exp.GroupingSets)):
+            source.refuse(item, "local_query", "groups are by keys alone, without subtotals", _HINT)
+        found.append(item)
+    return list(dict.fromkeys(found))
+
+
+def _order(
+    statement: Statement, items: Sequence[tuple[exp.Expr, str]], order: exp.Expr | None
+) -> list[tuple[int, bool, bool]]:
+    found = list[tuple[int, bool, bool]]()
+    if order is None:
+        return found
+    (listed,) = statement.source.take(order, "expressions")
+    for each in listed:
+        by, descending, first = statement.source.take(each, "this", "desc", "nulls_first")
+        place = next(
+            (
+                place
+                for place, (item, name) in enumerate(items)
+                if by == item
+                or (isinstance(by, exp.Column) and not by.table and name and fold(by.name) == fold(name))
+                or (isinstance(by, exp.Literal) and by.name == str(place + 1) and not by.is_string)
+            ),
+            None,
+        )
+        if place is None:
+            statement.source.refuse(by, "local_query", "ORDER BY names a column of the answer", _HINT)
+        found.append((place, bool(descending), bool(first)))
+    return found
+
+
+def _limit(statement: Statement, limit: exp.Expr | None) -> int | None:
+    if limit is None:
+        return None
+    (number,) = statement.source.take(limit, "expression")
+    if not isinstance(number, exp.Literal) or not number.name.isdigit() or len(number.name) > 9:
+        statement.source.refuse(limit, "local_query", "LIMIT takes a whole number", _HINT)
+    return int(number.name)

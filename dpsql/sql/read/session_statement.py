@@ -1,0 +1,396 @@
+"""Statements about tables of a session: CREATE SYNTHETIC TABLE, CREATE LOCAL TABLE and DROP TABLE.
+
+The parser does not know them. They are read here by their words; what stands behind AS goes the way of every query, in a text in
+which all other words are blanked out, so that places stay those of the user's text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import Error, LossError, QueryRejected
+from dpsql.request.loss import amount
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, read_tokens, without_explain
+from dpsql.sql.read.rejection import Source
+
+_LONGEST = 63
+_OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
+_SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
+_QUERIES = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, _OPEN}
+_CREATE_HINT = "CREATE SYNTHETIC TABLE s AS SELECT plan, ward FROM visits WITH (epsilon = 1)"
+_LOCAL_HINT = "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)"
+_DROP_HINT = "DROP TABLE s"
+
+
+class Kind(Enum):
+    """What a table of a session is."""
+
+    SYNTHETIC = "synthetic"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE [OR REPLACE] SYNTHETIC | LOCAL TABLE name AS query [WITH (option = value, …)].
+
+    `query` is as long as `text`, and blank but for the query. `options` are those that are stated, by the names of the method's
+    arguments, and `places` where their values begin.
+    """
+
+    text: str
+    kind: Kind
+    name: str
+    query: str
+    options: Mapping[str, Any]
+    places: Mapping[str, int]
+    replaces: bool = False
+    explain: bool = False
+    name_at: int = field(default=0, compare=False)
+
+    def place(self, error: Error, option: str) -> None:
+        """Says of an error that its reason is the value of an option."""
+        error.position, error.text = Source(self.text).at(self.places[option]), self.text
+
+    def reject(self, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
+        """Raises QueryRejected at a place of the text."""
+        _refuse(Source(self.text), place, code, message, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE [IF EXISTS] name."""
+
+    text: str
+    name: str
+    missing_ok: bool
+    name_at: int
+
+    def reject(self, code: str, message: str, hint: str | None = None) -> NoReturn:
+        """Raises QueryRejected at the name."""
+        _refuse(Source(self.text), self.name_at, code, message, hint)
+
+
+def session_statement(text: str) -> CreateTable | DropTable | None:
+    """The statement about a table of the session that a text is; None for any other.
+
+    Raises QueryRejected, with the place, for one that begins so and goes on otherwise.
+    """
+    lowered = text.lower() if isinstance(text, str) and len(text) <= MAX_CHARACTERS else ""
+    if "table" not in lowered or ("create" not in lowered and "drop" not in lowered):
+        return None
+    explain, asked = without_explain(text)
+    source, tokens = Source(text), read_tokens(asked)
+    if not tokens or len(tokens) > MAX_TOKENS:
+        return None
+    words = _Words(source, tokens)
+    if words.takes("CREATE"):
+        replaces = words.takes("OR", "REPLACE")
+        kind = next((kind for kind in Kind if words.takes(kind.name, "TABLE")), None)
+        return None if kind is None else _created(words, asked, kind, replaces=replaces, explain=explain)
+    if not explain and words.takes("DROP", "TABLE"):
+        missing_ok = words.takes("IF", "EXISTS")
+        at = words.place
+        name = words.name(_DROP_HINT)
+        if words.place < len(tokens):
+            words.reject("syntax", "DROP TABLE takes one name", _DROP_HINT)
+        return DropTable(text, name, missing_ok, tokens[at].start)
+    return None
+
+
+@dataclass(slots=True)
+class _Words:
+    """The words of a statement, read from `place` on."""
+
+    source: Source
+    tokens: Sequence[Token]
+    place: int = 0
+
+    def takes(self, *words: str) -> bool:
+        """Passes over these words, where they come next and stand in no quotes."""
+        found = self.tokens[self.place : self.place + len(words)]
+        same = len(found) == len(words) and all(map(_is, found, words))
+        self.place += len(words) if same else 0
+        return same
+
+    def name(self, hint: str) -> str:
+        """The name of a table of the session."""
+        token = self.tokens[self.place] if self.place < len(self.tokens) else None
+        if token is None or token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
+            self.reject("syntax", "the name of a table is expected here", hint)
+        if not (token.text.isascii() and token.text.isidentifier() and len(token.text) <= _LONGEST):
+            self.reject(
+                "session_table",
+                f"a table of the session is named by up to {_LONGEST} letters, digits and _",
+                hint,
+            )
+        self.place += 1
+        return token.text
+
+    def reject(self, code: str, message: str, hint: str | None = None) -> NoReturn:
+        """Raises QueryRejected at the next word, or at the last one where there is none."""
+        token = self.tokens[min(self.place, len(self.tokens) - 1)]
+        _refuse(self.source, token.start, code, message, hint)
+
+
+def _created(words: _Words, asked: str, kind: Kind, *, replaces: bool, explain: bool) -> CreateTable:
+    hint = _CREATE_HINT if kind is Kind.SYNTHETIC else _LOCAL_HINT
+    at = words.place
+    name, tokens = words.name(hint), words.tokens
+    if not words.takes("AS"):
+        words.reject("syntax", "AS and a SELECT are expected here", hint)
+    first = words.place
+    if first == len(tokens) or tokens[first].token_type not in _QUERIES:
+        words.reject("syntax", "a SELECT is expected here", hint)
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            _refuse(
+                words.source,
+                token.start,
+                "one_statement",
+                "a query must be one statement",
+                "send the statements separately",
+            )
+    clauses = [
+        place
+        for place in _outermost(tokens, first)
+        if tokens[place].token_type is TokenType.WITH
+        and tokens[place + 1 : place + 2]
+        and tokens[place + 1].token_type is _OPEN
+    ]
+    if len(clauses) > 1:
+        _refuse(
+            words.source,
+            tokens[clauses[1]].start,
+            "ambiguous",
+            "the options are given twice: write WITH (…) once, at the end",
+            hint,
+        )
+    last = clauses[0] if clauses else len(tokens)
+    if last == first:
+        words.reject("syntax", "a SELECT is expected here", hint)
+    options = dict[str, Any]()
+    places = dict[str, int]()
+    if clauses:
+        options, places = _options(_Words(words.source, tokens, last + 1), kind)
+    blanked = _randomized(words.source, tokens[first:last]) if kind is Kind.LOCAL else []
+    start, end = tokens[first].start, tokens[last - 1].end + 1
+    query = [letter if letter.isspace() else " " for letter in asked]
+    query[start:end] = asked[start:end]
+    for begin, stop in blanked:
+        query[begin:stop] = " " * (stop - begin)
+    return CreateTable(
+        words.source.text,
+        kind,
+        name,
+        "".join(query),
+        options,
+        places,
+        replaces=replaces,
+        explain=explain,
+        name_at=tokens[at].start,
+    )
+
+
+def _outermost(tokens: Sequence[Token], first: int) -> list[int]:
+    """The places, from the first on, of words that stand in no parentheses."""
+    depth, found = 0, list[int]()
+    for place in range(first, len(tokens)):
+        kind = tokens[place].token_type
+        depth -= kind is _CLOSE
+        if depth == 0 and kind not in (_OPEN, _CLOSE):
+            found.append(place)
+        depth += kind is _OPEN
+    return found
+
+
+def _randomized(source: Source, tokens: Sequence[Token]) -> list[tuple[int, int]]:
+    """What to blank out of a query whose columns are all RANDOMIZE(…), so that it selects what is randomised."""
+    outermost = _outermost(tokens, 0)
+    select = next((place for place in outermost if tokens[place].token_type is TokenType.SELECT), None)
+    if select is None or any(tokens[place].token_type in _SETS for place in outermost):
+        _refuse(
+            source,
+            tokens[0].start,
+            "randomize",
+            "a local table is of one SELECT whose columns are RANDOMIZE(…)",
+            _LOCAL_HINT,
+        )
+    stop = next(
+        (place for place in outermost if place > select and tokens[place].token_type is TokenType.FROM),
+        len(tokens),
+    )
+    commas = [
+        place for place in outermost if select < place < stop and tokens[place].token_type is TokenType.COMMA
+    ]
+    blanked = list[tuple[int, int]]()
+    for before, after in itertools.pairwise([select, *commas, stop]):
+        blanked += _item(source, tokens[before + 1 : after], tokens[before])
+    return blanked
+
+
+def _item(source: Source, item: Sequence[Token], before: Token) -> list[tuple[int, int]]:
+    """What to blank out of RANDOMIZE(x) [AS name]: the word, and the parentheses where x gives the name."""
+    ends = [place for place in _ends(item) if place]
+    called = len(item) > 3 and _is(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)
+    rest = item[ends[0] + 1 :] if called else item
+    named = rest[1:] if rest and rest[0].token_type is TokenType.ALIAS else rest
+    if not called or len(named) > 1 or (len(named) == 0 and len(rest) > 0):
+        _refuse(
+            source,
+            (item[0] if item else before).start,
+            "randomize",
+            "each column of a local table is RANDOMIZE(x), or RANDOMIZE(x) AS name",
+            _LOCAL_HINT,
+        )
+    inside = item[2 : ends[0]]
+    for place in _outermost(inside, 0):
+        if inside[place].token_type is TokenType.COMMA:
+            _refuse(source, inside[place].start, "randomize", "RANDOMIZE takes one value", _LOCAL_HINT)
+    word, parentheses = item[0], (item[1], item[ends[0]])
+    return [
+        (word.start, word.end + 1),
+        *([] if rest else [(each.start, each.end + 1) for each in parentheses]),
+    ]
+
+
+def _ends(item: Sequence[Token]) -> list[int]:
+    """The places at which parentheses that stand in no others end."""
+    depth, found = 0, list[int]()
+    for place, token in enumerate(item):
+        depth += (token.token_type is _OPEN) - (token.token_type is _CLOSE)
+        if token.token_type is _CLOSE and depth == 0:
+            found.append(place)
+    return found
+
+
+def _options(words: _Words, kind: Kind) -> tuple[dict[str, Any], dict[str, int]]:
+    """The options of `(name = value, …)`, at which the statement ends, and the places of their values."""
+    known = {name: read for name, (read, kinds) in _OPTIONS.items() if kind in kinds}
+    found, places = dict[str, Any](), dict[str, int]()
+    tokens = words.tokens
+    words.place += 1
+    while True:
+        token = tokens[words.place] if words.place < len(tokens) else None
+        name = "" if token is None or token.token_type is TokenType.IDENTIFIER else token.text.lower()
+        if name not in known:
+            words.reject("clause", "there is no such option here", f"there are: {', '.join(known)}")
+        if name in found:
+            words.reject("ambiguous", f"the option {name} is given twice")
+        words.place += 1
+        if not (words.place < len(tokens) and tokens[words.place].token_type is TokenType.EQ):
+            words.reject("clause", "= is expected here", _CREATE_HINT)
+        words.place += 1
+        if words.place >= len(tokens):
+            words.reject("clause", f"the value of {name} is expected here", _CREATE_HINT)
+        places[name] = tokens[words.place].start
+        found[name] = known[name](words, name)
+        words.place += 1
+        end = tokens[words.place].token_type if words.place < len(tokens) else None
+        if end not in (TokenType.COMMA, _CLOSE):
+            words.reject("clause", "a comma or ) is expected here", _CREATE_HINT)
+        words.place += 1
+        if end is _CLOSE:
+            break
+    if words.place < len(tokens):
+        words.reject("clause", "the statement ends with its options", _CREATE_HINT)
+    return found, places
+
+
+def _loss(words: _Words, name: str) -> Fraction:
+    token = words.tokens[words.place]
+    if token.token_type is not TokenType.NUMBER:
+        words.reject("constant", f"{name} is a number above zero", f"{name} = 0.5")
+    try:
+        return amount(token.text, name)
+    except LossError as error:
+        problem = error.message
+    words.reject("constant", problem, f"{name} = 0.5")
+
+
+def _whole(words: _Words, name: str) -> int:
+    token = words.tokens[words.place]
+    digits = token.token_type is TokenType.NUMBER and token.text.isascii() and token.text.isdigit()
+    if not digits or not 0 < int(token.text[:20]) < 2**31:
+        words.reject("constant", f"{name} is a whole number from 1", f"{name} = 5")
+    return int(token.text)
+
+
+def _truth(words: _Words, name: str) -> bool:
+    kind = words.tokens[words.place].token_type
+    if kind not in (TokenType.TRUE, TokenType.FALSE):
+        words.reject("constant", f"{name} is TRUE or FALSE", f"{name} = FALSE")
+    return kind is TokenType.TRUE
+
+
+def _text(words: _Words, name: str) -> str:
+    token = words.tokens[words.place]
+    if token.token_type is not TokenType.STRING:
+        words.reject("constant", f"{name} is a text in quotes", "method = 'mwem', workload = 'marginals(2)'")
+    return token.text
+
+
+def _workload(words: _Words, name: str) -> str | list[list[str]]:
+    """A text "marginals(k)", or "(a, b), (c)": groups of columns."""
+    text = _text(words, name)
+    parts = _Words(words.source, read_tokens(text) if text.strip() else [])
+    if parts.takes("MARGINALS"):
+        return text
+    groups = list[list[str]]()
+    while parts.place < len(parts.tokens):
+        group = _group(parts) if not groups or parts.takes(",") else None
+        if not group:
+            break
+        groups.append(group)
+    else:
+        if groups:
+            return groups
+    words.reject(
+        "constant",
+        "a workload is 'marginals(k)', or lists the columns of its marginals",
+        "workload = '(plan, month), (hundreds)'",
+    )
+
+
+def _group(parts: _Words) -> list[str] | None:
+    """The names in the parentheses that come next; None for anything else."""
+    if not parts.takes("("):
+        return None
+    names = list[str]()
+    while parts.place < len(parts.tokens):
+        token = parts.tokens[parts.place]
+        if token.token_type is not TokenType.IDENTIFIER and not token.text.isidentifier():
+            return None
+        names.append(token.text)
+        parts.place += 1
+        if parts.takes(")"):
+            return names
+        if not parts.takes(","):
+            return None
+    return None
+
+
+def _is(token: Token, word: str) -> bool:
+    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+    return not quoted and token.text.upper() == word
+
+
+def _refuse(source: Source, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint, position=source.at(place), text=source.text)
+
+
+_OPTIONS: Mapping[str, tuple[Callable[[_Words, str], Any], tuple[Kind, ...]]] = {
+    "epsilon": (_loss, tuple(Kind)),
+    "workload": (_workload, (Kind.SYNTHETIC,)),
+    "method": (_text, (Kind.SYNTHETIC,)),
+    "rounds": (_whole, (Kind.SYNTHETIC,)),
+    "max_groups": (_whole, tuple(Kind)),
+    "replay": (_truth, tuple(Kind)),
+}
+"""The options by name: how a value is read, and of which statements it is."""

@@ -1,0 +1,20 @@
+"""What a statement asks to be asked with, whatever kind of statement it is."""
+
+from __future__ import annotations
+
+from dpsql.errors import QueryRejected
+from dpsql.sql.read.options import OptionsClause
+from dpsql.sql.read.parse import stated_in_clause
+from dpsql.sql.read.session_statement import CreateTable, session_statement
+
+
+def stated(text: str, dialect: str = "duckdb") -> OptionsClause:
+    """What a query, or a CREATE, asks for itself; nothing where it cannot be read, which is refused when it is asked."""
+    try:
+        statement = session_statement(text)
+    except QueryRejected:
+        return OptionsClause()
+    if isinstance(statement, CreateTable):
+        found = statement.options
+        return OptionsClause(epsilon=found.get("epsilon"), max_groups=found.get("max_groups"))
+    return OptionsClause() if statement is not None else stated_in_clause(text, dialect)

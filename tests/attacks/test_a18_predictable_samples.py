@@ -1,0 +1,98 @@
+"""A18, who is in a sample: its secret is fresh, is told to nobody, and cannot be asked about."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow
+import pytest
+from worlds import close_all, person, world
+
+import dpsql
+from dpsql.backends import Exact
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.request.query import Query
+from dpsql.sql.emit.sample import PLACEHOLDER
+
+SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The secrets that are sent to the engine while a test runs."""
+    found, run = list[str](), DuckDBBackend.run
+
+    def running(self: DuckDBBackend, sql: str) -> Exact:
+        found.extend(part.partition("'")[0] for part in sql.split("SHA256(CONCAT('")[1:])
+        return run(self, sql)
+
+    monkeypatch.setattr(DuckDBBackend, "run", running)
+    return found
+
+
+def test_no_two_answers_are_of_one_sample(secrets: list[str]) -> None:
+    """Texts that mean one sum in other words are charged, and sampled, each by itself: averaging them pays each time."""
+    town = world(*(person(who) for who in range(30)))
+    for text in (SQL, SQL.replace("*", "1"), f"{SQL} WHERE age > -1", f"{SQL} WHERE age < 1000"):
+        town.query(text, epsilon=1, replay=False)
+    assert len(set(secrets)) == len(secrets) == len(town.engine.ledger.entries()) == 4
+    assert PLACEHOLDER not in secrets
+    close_all()
+
+
+def test_nobody_is_told_the_secret(
+    secrets: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Not the ledger, the receipt, EXPLAIN, a log or the prepared query; what is shown is the same in every run."""
+    people = {"id": list(range(30)), "age": [30] * 30}
+    table = {"unit": "id", "rows_per_unit": 1, "columns": {"age": {"type": "integer", "bounds": [0, 99]}}}
+    policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 9}, "tables": {"people": table}}
+    with (
+        caplog.at_level("DEBUG"),
+        dpsql.connect({"people": pyarrow.table(people)}, policy=policy, ledger=tmp_path / "l") as town,
+    ):
+        found = town.query(SQL, epsilon=1)
+        prepared = town.engine.prepare(Query(SQL))
+        told = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
+        shown = str(town.explain(SQL, epsilon=2))
+    (key,) = secrets
+    told += [caplog.text, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())]
+    assert any("TABLESAMPLE" in text for text in told)
+    assert not any(key in text for text in told)
+    assert PLACEHOLDER in shown
+
+
+def test_a_text_of_the_analyst_is_not_taken_for_the_secret(secrets: list[str]) -> None:
+    """A constant that says what stands for the secret stays that constant: no condition can ask about the secret."""
+    town = world(*(person(who, word=PLACEHOLDER) for who in range(30)), budget={"epsilon": 10**30})
+    assert (
+        town.query(f"{SQL} WHERE word = '{PLACEHOLDER}' AND '{PLACEHOLDER}' < 'b'", epsilon=10**15).rows[0][0]
+        > 0
+    )
+    assert len(secrets) == 1
+    close_all()
+
+
+def test_a_sample_costs_the_same_words_on_neighbours() -> None:
+    """The number of draws, and the SQL but for the secret, do not depend on the rows."""
+    few, many = world(), world(*(person(who) for who in range(30)))
+    for town in (few, many):
+        town.query(SQL, epsilon=1)
+    assert few.engine.entropy.requests[0] == many.engine.entropy.requests[0] == 2  # type: ignore[attr-defined]
+    close_all()
+
+
+def test_the_attack_works_where_the_secret_is_known_or_rows_are_sampled() -> None:
+    """Of somebody known to be in the sample the noise alone loses 2.9, not 1; of one who has two chances to be in it, 1.4."""
+    town = world(*(person(who) for who in range(30)))
+    asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
+    plan = town.engine.prepare(asked).only.plan
+    (measured,) = plan.vectors
+    known = math.exp(measured.mechanism.privacy_loss(measured.sensitivity, None).epsilon)  # type: ignore[union-attr]
+    by_unit, by_row = 0.1, 1 - 0.9**2
+    assert math.log(known) == pytest.approx(2.9, abs=0.01)
+    assert math.log(1 + by_unit * (known - 1)) == pytest.approx(1)
+    assert math.log(1 + by_row * (known - 1)) > 1.4
+    close_all()

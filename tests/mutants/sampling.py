@@ -1,0 +1,118 @@
+"""Faults of samples of units: who is in them, and what is charged for what is read of them."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_LAW = "tests/properties/test_samples.py"
+_LOSS = "tests/planning/test_sampling.py"
+_SECRET = "tests/attacks/test_a18_predictable_samples.py"
+
+FAULTS = (
+    Fault(
+        "a-sample-of-all-units",
+        "dpsql.sql.emit.relations:rows",
+        "where.append(in_sample(name, rate))",
+        "pass",
+        "all units are read, at the price of a part of them",
+        f"{_LAW}::test_the_law_of_an_answer_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
+    ),
+    Fault(
+        "one-secret-for-all",
+        "dpsql.engine.prepare:PreparedRelease.sampled",
+        "drawn = secret(entropy)",
+        "drawn = PLACEHOLDER",
+        "everybody can compute who is in a sample, which is the same in all releases",
+        f"{_SECRET}::test_no_two_answers_are_of_one_sample",
+    ),
+    Fault(
+        "last-stage-of-another-sample",
+        "dpsql.engine.prepare:PreparedRelease.sums",
+        """
+        emit_sums(
+            read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect, secret=self.secret
+        )
+        """,
+        "emit_sums(read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect)",
+        "statements of one release read several samples, of which each amplifies a part alone",
+        f"{_LAW}::test_all_statements_of_a_release_read_one_sample",
+    ),
+    Fault(
+        "samples-rounded-up",
+        "dpsql.sql.emit.sample:threshold",
+        "int(rate * 2**256)",
+        "int(rate * 2**256) + 1",
+        "a unit is in a sample more often than is charged for",
+        f"{_LAW}::test_the_rate_is_rounded_down",
+    ),
+    Fault(
+        "loss-divided-by-the-rate",
+        "dpsql.planning.sampling:loss_on_sample",
+        "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
+        "grown = 1 / rate",
+        "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
+        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+    ),
+    Fault(
+        "verification-takes-any-loss-on-a-sample",
+        "dpsql.planning.verify_charge:on_sample",
+        "known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest",
+        "known = loss <= epsilon / rate",
+        "the planner's amplification is not derived again",
+        f"{_LOSS}::test_the_loss_on_a_sample_is_amplified_to_what_is_charged",
+    ),
+    Fault(
+        "verification-does-not-amplify",
+        "dpsql.planning.verify_charge:allowed",
+        "charged if rate is None else on_sample(charged, loss, rate, replace=plan.analysis.replace)",
+        "charged | {'pure': loss, 'range': loss}",
+        "any loss on a sample passes",
+        f"{_LOSS}::test_a_release_of_a_sample_is_charged_as_one_of_all",
+    ),
+    Fault(
+        "replaced-units-amplified",
+        "dpsql.engine.sampling:require_one_sample",
+        """
+        if replace:
+            refuse(
+                "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
+                "leave the sample out: the policy says neighbors: replace",
+            )
+        """,
+        "",
+        "a unit that replaces another is charged as one that leaves",
+        f"{_LAW}::test_what_is_not_proven_of_samples_is_refused",
+    ),
+    Fault(
+        "one-table-of-two-sampled",
+        "dpsql.engine.sampling:require_one_sample",
+        "any(len(rates) > 1 for rates in read)",
+        "False",
+        "rows of units that are not in the sample are read from another table",
+        "tests/sql/test_fixtures.py::test_refusal[samples: One table of two]",
+    ),
+    Fault(
+        "several-releases-of-one-sample",
+        "dpsql.engine.sampling:require_one_sample",
+        "len(releases) > 1",
+        "False",
+        "totals and parts are made to agree that are of two samples",
+        "tests/sql/test_fixtures.py::test_refusal[samples: Several releases]",
+    ),
+    Fault(
+        "samples-refined",
+        "dpsql.engine.replay:Replay._refined",
+        "not self._refinable(part.tables) or sampling_rate(part.release.input) is not None",
+        "not self._refinable(part.tables)",
+        "the difference is charged for another sample, whose loss is not a part of the first one's",
+        f"{_LAW}::test_a_sample_is_replayed_and_never_refined_or_combined",
+    ),
+    Fault(
+        "synthetic-tables-of-samples",
+        "dpsql.engine.synthetic:_prepared",
+        "sampling_rate(part.release.input) is not None",
+        "False",
+        "a synthetic table is charged as though its choices were amplified",
+        f"{_LAW}::test_no_synthetic_table_is_made_of_a_sample",
+    ),
+)

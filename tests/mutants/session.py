@@ -1,0 +1,85 @@
+"""Faults of tables of a session and of choices: names that shadow, options that are not read, estimates that are biased."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_NAMES = "tests/attacks/test_a08_session_tables.py"
+_TABLES = "tests/api/test_session_tables.py"
+
+_REGRESSIONS = "tests/api/test_regression_sql.py"
+
+FAULTS = (
+    Fault(
+        "rows-of-a-regression-without-their-condition",
+        "dpsql.sql.read.regressions:_Written.query",
+        '_fill(outer, put, {"from_": origin, "joins": joins, "where": where})',
+        '_fill(outer, put, {"from_": origin, "joins": joins})',
+        "a WHERE beside REGRESS is left out",
+        f"{_REGRESSIONS}::test_a_condition_is_one_of_its_rows",
+    ),
+    Fault(
+        "matrices-as-they-were-released",
+        "dpsql.engine.pipeline:Engine._result",
+        "semidefinite(_rows(rows, digits), prepared.matrix)",
+        "_rows(rows, digits)",
+        "a covariance matrix has negative eigenvalues",
+        f"{_REGRESSIONS}::test_matrices_are_semidefinite_and_intervals_those_of_what_was_released",
+    ),
+    Fault(
+        "choices-of-the-worst",
+        "dpsql.sql.read.dialect",
+        'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMax}',
+        'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMin}',
+        "CHOOSE takes what scores least",
+        "tests/api/test_choose.py::test_it_is_the_selection_of_the_best_group",
+    ),
+    Fault(
+        "session-tables-take-the-owners-names",
+        "dpsql.session_tables:SessionTables._require_free_name",
+        "any(fold(each.name) == name for each in self._maker.engine.catalog.tables.values())",
+        "any(each.name == statement.name for each in self._maker.engine.catalog.tables.values())",
+        "a table of a session has the name of a private one in capitals",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "sessions-in-turn-share-tables",
+        "dpsql.session_tables:SessionTables._require_free_name",
+        "not self._keeps",
+        "False",
+        "a server's connection keeps one user's tables for the next",
+        f"{_NAMES}::test_sessions_in_turn_share_no_tables",
+    ),
+    Fault(
+        "columns-of-a-local-table-not-randomised",
+        "dpsql.sql.read.session_statement:_item",
+        'called = len(item) > 3 and _is(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)',
+        "called = len(item) > 3 and item[1].token_type is _OPEN and bool(ends)",
+        "any call is taken for RANDOMIZE, and its name is left out",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "options-given-twice",
+        "dpsql.sql.read.session_statement:_options",
+        "name in found",
+        "False",
+        "of two losses the last one counts",
+        f"{_NAMES}::test_a_statement_is_read_whole_or_refused",
+    ),
+    Fault(
+        "estimates-with-a-bias",
+        "dpsql.local_sums:Statistics.total",
+        "(weights - q * weights.sum(axis=axis, keepdims=True)) / (p - q)",
+        "weights / (p - q)",
+        "answers that are at random are counted",
+        f"{_TABLES}::test_an_estimate_has_no_bias",
+    ),
+    Fault(
+        "random-rows-not-in-intervals",
+        "dpsql.local_sums:Statistics.total",
+        "return found, max(spread, 0.0) ** 0.5, self.table.rows_off(_ROWS_OFF) * most",
+        "return found, 0.0, 0.0",
+        "intervals of estimates have no width",
+        f"{_TABLES}::test_estimates_are_those_of_the_private_rows",
+    ),
+)

@@ -1,0 +1,95 @@
+"""LIMIT 0 and conditions that are never true: the names and types of columns, free, without a look at private rows."""
+
+from __future__ import annotations
+
+import pytest
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.engine.pipeline import PreparedQuery
+from dpsql.plan.nodes import Values
+from tests.sql.fixture_files import Fixture, accepted
+from tests.sql.study import prepare
+
+WHOLE = [
+    item for item in accepted() if "EXPLAIN" not in item.query and "differential" not in item.query.lower()
+]
+COLUMNS = [("plan", "VARCHAR"), ("cost", "DOUBLE")]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT plan, cost FROM visits LIMIT 0",
+        "SELECT plan, cost FROM visits WHERE age > 3 AND (region IN (SELECT id FROM regions)) ORDER BY day LIMIT 1 - 1",
+        "SELECT plan, cost FROM visits WHERE 1=0",
+        "SELECT plan, cost FROM visits WHERE age > 3 AND FALSE",
+        "SELECT plan, cost FROM visits WHERE NULL",
+        "SELECT * FROM (SELECT plan, cost FROM visits WHERE age > 3) AS q LIMIT 0",
+        "SELECT * FROM (SELECT plan, SUM(cost) AS cost FROM visits GROUP BY plan) AS q WHERE FALSE LIMIT 0",
+        "SELECT plan, SUM(cost) AS cost FROM visits GROUP BY plan HAVING COUNT(*) > 3 ORDER BY 2 LIMIT 0",
+        "SELECT plan, cost FROM visits UNION ALL SELECT plan, cost FROM visits LIMIT 0",
+        "SELECT plan, price AS cost FROM plans LIMIT 0",
+    ],
+)
+def test_columns_are_free(connection: Connection, query: str) -> None:
+    """No row, no entry, and the plan reads no table, public or private."""
+    prepared = connection.plan(query)
+    assert isinstance(prepared.outer.source, Values)
+    assert (prepared.releases, prepared.columns) == ((), tuple(COLUMNS))
+    before = connection.engine.ledger.head()
+    found = connection.query(query)
+    assert list(zip(found.columns, found.types, strict=True)) == COLUMNS
+    assert (found.rows, found.receipt.entries) == ((), ())
+    assert connection.engine.ledger.head() == before
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("SELECT ward FROM visits LIMIT 0", "column"),
+        ("SELECT plan FROM visits WHERE ward = 3 AND 1=0", "column"),
+        ("SELECT plan FROM patients LIMIT 0", "table"),
+        ("SELECT random() FROM visits LIMIT 0", "function"),
+        ("SELECT plan FROM visits LIMIT 1", "group_by"),
+        ("SELECT 1 FROM visits WHERE 1=1", "no_aggregate"),
+        ("SELECT 1 FROM visits WHERE age < 0", "no_aggregate"),
+        ("SELECT 1 FROM visits WHERE 1=0 OR age > 3", "no_aggregate"),
+        ("SELECT COUNT(*) FROM (SELECT plan FROM visits LIMIT 0)", "private_order"),
+        ("SELECT plan FROM visits UNION ALL SELECT plan FROM visits LIMIT 1", "no_aggregate"),
+        ("SELECT age, LAG(age) OVER (ORDER BY day) FROM visits LIMIT 0", "private_window"),
+    ],
+)
+def test_what_is_refused_of_rows_is_refused_of_none(connection: Connection, query: str, code: str) -> None:
+    """Unknown names and functions, rows under any other condition, and LIMIT 0 of rows that a query adds up."""
+    with pytest.raises(dpsql.Error) as caught:
+        connection.query(query)
+    assert caught.value.code == code
+
+
+def test_one_row_of_an_aggregate_is_charged(connection: Connection) -> None:
+    """Without groups there is a row under any condition: its value is noise, which costs."""
+    prepared = connection.plan("SELECT COUNT(*) FROM visits WHERE 1=0")
+    assert len(prepared.releases) == 1
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("fixture", WHOLE, ids=str)
+def test_they_are_the_columns_of_the_query(connection: Connection, fixture: Fixture) -> None:
+    """Of each accepted query in parentheses: its types, as a tool asks for them; refused where it is no derived table."""
+    whole = prepare(connection, fixture.query, fixture.parameters)
+    asked = _asked_as_a_tool_does(connection, fixture)
+    if asked is not None:
+        assert not asked.releases
+        assert [kind for _, kind in asked.columns] == [kind for _, kind in whole.columns]
+
+
+def _asked_as_a_tool_does(connection: Connection, fixture: Fixture) -> PreparedQuery | None:
+    """The query in parentheses with LIMIT 0; None where it is no derived table."""
+    text = f"SELECT * FROM ({fixture.query.strip().rstrip(';')}\n) AS q LIMIT 0"
+    try:
+        return prepare(connection, text, fixture.parameters)
+    except dpsql.Error as refused:
+        if refused.code not in {"list", "join", "private_order"}:
+            raise
+        return None
