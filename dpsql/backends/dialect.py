@@ -58,6 +58,11 @@ class Dialect(Protocol):
         """Whether a group key of a declared domain is grouped by its index in the domain."""
         ...
 
+    @property
+    def by_place(self) -> frozenset[str]:
+        """The aggregates within a unit, by their names in the registry, that are computed of numbered rows."""
+        ...
+
     def require(self, release: Release) -> None:
         """Refuses a release that the engine cannot be asked for: QueryRejected with code `engine`, before any charge."""
         ...
@@ -162,8 +167,15 @@ class Dialect(Protocol):
         """An aggregate as one of a type, NULL where it has no counterpart."""
         ...
 
-    def per_unit(self, function: str, template: str) -> str:
-        """The template of an aggregate within a unit, by its name in the registry, which has `template`."""
+    def per_unit(self, function: str, template: str, kind: Type | None) -> str:
+        """The template of an aggregate within a unit, by its name in the registry, which has `template`.
+
+        `kind` is the type of its argument.
+        """
+        ...
+
+    def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:
+        """A window function that is no aggregate, by its name in the registry, with its OVER."""
         ...
 
     def quotient(self, dividend: str, divisor: str) -> str:

@@ -20,12 +20,15 @@ import pytest
 from engines import sparks
 from functions.pools import CONSTANTS, NASTY, Bench, build, calls, column, read_by, signatures
 
+from dpsql.backends.letters import changed
+from dpsql.backends.spark import values
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.functions import SPELLINGS
 from dpsql.backends.spark.session import pin
 from dpsql.backends.spark.values import TYPES
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
+from dpsql.functions import call as called_by
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.emit.dialect import written_in
@@ -198,3 +201,20 @@ def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
     found, tried_names = differing(rows, names)
     assert not found, "\n".join(found)
     assert tried_names == set(names), "no call of it was tried"
+
+
+@pytest.mark.slow
+def test_letters_become_those_of_duckdb(rows: Any) -> None:
+    """LOWER, UPPER and ILIKE have DuckDB's letters, of all that change and beside any others."""
+    letters = "".join(sorted({*"".join(changed("lower") + changed("upper")), *"ßʼn\u0345中😀"}))
+    texts = [letters[at : at + 40] for at in range(0, len(letters), 40)] + ["ΑΣ", "İ", "ﬃ", ""]
+    of = column(0, Type.VARCHAR)
+    like = called_by("ilike", of, Literal("%σ_%", Type.VARCHAR))
+    wanted = [found for found in (called_by("lower", of), called_by("upper", of), like) if found is not None]
+    shown = ", ".join(f"{in_spark(found)} AS v{place}" for place, found in enumerate(wanted))
+    listed = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
+    ours = rows.sql(f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i').toArrow().to_pylist()
+    theirs = bench().connection.execute(
+        f"SELECT {', '.join(map(write, wanted))} FROM (SELECT UNNEST(?) AS c) AS t0", [texts]
+    )
+    assert [tuple(row.values()) for row in ours] == theirs.fetchall()

@@ -153,18 +153,29 @@ def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
     return Column(f"t{place}", "c", Facts(kind, kind.value, interval or Interval()))
 
 
+CONSTANT_TEXTS = frozenset({"trim_characters", "ltrim_characters", "rtrim_characters"})
+"""Entries whose second argument is a constant on all engines but DuckDB."""
+
+
 def calls(
-    function: Function, types: Signature, intervals: Sequence[Interval] | None = None, most: int = 8
+    function: Function,
+    types: Signature,
+    intervals: Sequence[Interval] | None = None,
+    most: int = 8,
+    *,
+    constants: bool = False,
 ) -> Iterator[Call]:
     """Calls of an entry over columns, with constants where it wants some; at least one of each entry.
+
+    With `constants`, all arguments after the first are.
 
     Arithmetic of whole numbers has a form for columns that are known to be small, which holds what they are not.
     """
     if intervals is None and function.whole:
-        yield from calls(function, types, [Interval(-1, 1)] * len(types), most)
+        yield from calls(function, types, [Interval(-1, 1)] * len(types), most, constants=constants)
     places = [
         [Literal(value, kind) for value in CONSTANTS[kind]]
-        if place in function.literals or (function.name == "in" and place)
+        if place in function.literals or (place and (constants or function.name == "in"))
         else [column(place, kind, intervals[place] if intervals else None)]
         for place, kind in enumerate(types)
     ]

@@ -7,6 +7,8 @@ from .fault import Fault
 _FUNCTIONS = "tests/engines/test_functions.py::test_it_is_total_and_means_the_same"
 _POSTGRES = "tests/engines/test_postgres.py"
 _BOUNDS = "tests/engines/test_bounds.py"
+_UNIT_ROWS = "tests/engines/test_unit_rows.py"
+_SPARK_UNIT_ROWS = "tests/engines/test_spark_unit_rows.py"
 _SPARK = "tests/engines/test_spark.py"
 
 FAULTS = (
@@ -230,5 +232,88 @@ FAULTS = (
         '"({0} * {1})"',
         "a whole number beyond 64 bits ends a query in Spark",
         f"{_SPARK}::test_no_row_that_a_condition_drops_ends_a_query[s.e * s.e]",
+    ),
+    Fault(
+        "places-of-quantiles-are-rounded-down",
+        "dpsql.sql.emit.ranked:place_of",
+        "_whole(share.denominator - 1)",
+        "_whole(0)",
+        "a quantile within a unit is the value before on PostgreSQL and Spark",
+        f"{_UNIT_ROWS}::test_places_of_quantiles_are_duckdb_s",
+    ),
+    Fault(
+        "missing-values-are-best",
+        "dpsql.sql.emit.ranked:_Made._best",
+        "Order(missing, descending=False, nulls_first=False)",
+        "Order(missing, descending=True, nulls_first=False)",
+        "ARG_MAX shows a row without a value where another has one",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-ARG_MAX(n, x)]",
+    ),
+    Fault(
+        "medians-are-the-upper-value",
+        "dpsql.sql.emit.ranked:_Made._median",
+        """_called("multiply", low, half)""",
+        """_called("multiply", high, half)""",
+        "the median of an even number of rows is one of them",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-MEDIAN(x)]",
+    ),
+    Fault(
+        "postgres-true-is-least",
+        "dpsql.backends.postgres.dialect",
+        """{"min": "BOOL_AND({0})", "max": "BOOL_OR({0})"}""",
+        """{"min": "BOOL_OR({0})", "max": "BOOL_AND({0})"}""",
+        "the least of true and false is true",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-CASE WHEN MIN(yes) THEN 1 ELSE 0 END]",
+    ),
+    Fault(
+        "postgres-means-of-distinct-values-count-all",
+        "dpsql.backends.postgres.dialect:PostgresDialect.per_unit",
+        '"DISTINCT {0}" if function == "avg_distinct" else "{0}"',
+        '"{0}"',
+        "a value counts as often as a unit has it",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-AVG(DISTINCT x)]",
+    ),
+    Fault(
+        "spark-shows-any-of-the-best",
+        "dpsql.backends.spark.dialect:SparkDialect.per_unit",
+        """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}, {{0}}))\"""",
+        """f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}))\"""",
+        "which of several rows is shown hangs on where they are stored",
+        f"{_SPARK_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[aggregates6]",
+    ),
+    Fault(
+        "spark-has-its-own-letters",
+        "dpsql.backends.spark.functions:_translated",
+        'f"TRANSLATE({text}, {before}, {after})"',
+        'f"{function.upper()}({text})"',
+        "LOWER and UPPER change letters as Java does, several at once and by what stands beside them",
+        "tests/engines/test_spark_functions.py::test_letters_become_those_of_duckdb",
+    ),
+    Fault(
+        "postgres-decimals-are-cast-plainly",
+        "dpsql.backends.postgres.functions",
+        """
+        f"CASE WHEN ABS(a) < 1e{_DIGITS + 1} AND LENGTH(CAST(TRUNC(ABS(ROUND(a, {{2}}))) AS TEXT)) <= {{1}} - {{2}} "
+        "THEN CAST(ROUND(a, {2}) AS TEXT) END"
+        """,
+        '"CAST(CAST(a AS NUMERIC({1}, {2})) AS TEXT)"',
+        "a number that a DECIMAL does not hold ends a query in PostgreSQL",
+        f"{_FUNCTIONS}[cast_varchar decimal]",
+    ),
+    Fault(
+        "postgres-shifts-by-what-is-left-of-64",
+        "dpsql.backends.postgres.functions",
+        '"CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END"',
+        '"a >> CAST(b & 63 AS INTEGER)"',
+        "a shift by 64 bits leaves a number as it is",
+        f"{_FUNCTIONS}[shift_right]",
+    ),
+    Fault(
+        "postgres-moments-leave-the-calendar",
+        "dpsql.backends.postgres.functions:_of_micros",
+        """f"CASE WHEN a BETWEEN {low} AND {high} THEN TIMESTAMP '1970-01-01' + ({added}) END\"""",
+        """f"TIMESTAMP '1970-01-01' + ({added})\"""",
+        "a number that is no moment ends a query in PostgreSQL",
+        f"{_FUNCTIONS}[make_timestamp_us]",
     ),
 )

@@ -27,6 +27,7 @@ class DuckDBDialect:
     holds: bool = False
     lists: bool = True
     places: bool = True
+    by_place: frozenset[str] = frozenset()
 
     def require(self, release: Release) -> None:
         """Nothing is refused: what is lowered is what this engine can do."""
@@ -130,9 +131,13 @@ class DuckDBDialect:
         """TRY_CAST."""
         return f"TRY_CAST({number} AS {kind.value})"
 
-    def per_unit(self, function: str, template: str) -> str:  # noqa: ARG002
+    def per_unit(self, function: str, template: str, kind: Type | None) -> str:  # noqa: ARG002
         """As the registry has it."""
         return template
+
+    def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:
+        """IGNORE NULLS stands after the arguments."""
+        return f"{function}({', '.join(arguments)}{' IGNORE NULLS' * ignore_nulls}){over}"
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """The operator of whole numbers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NoReturn
 
 from dpsql.backends.dialect import TABLES
@@ -18,6 +19,7 @@ from dpsql.plan.nodes import (
     Filter,
     Join,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -37,15 +39,29 @@ NAME_BYTES = 63
 SCHEMA = "public"
 """The schema of a table that the policy names without one."""
 _NAME = re.compile(r'"((?:[^"]|"")*)"|\'(?:[^\']|\'\')*\'')
-_OPERATORS = (Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy, SetOperation, PublicSubquery, Values)
-_PER_UNIT = frozenset({"count_rows", "count", "count_distinct", "min", "max", "sum", "avg"})
-_UNORDERED = frozenset({Type.BOOLEAN, Type.UUID, Type.BLOB})
-"""Types that PostgreSQL's MIN and MAX do not take."""
+_OPERATORS = (
+    *(Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy),
+    *(PerUnitWindows, SetOperation, PublicSubquery, Values),
+)
+_BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median", "arg_min", "arg_max"})
+
+_EXTREMES = MappingProxyType(
+    {
+        Type.BOOLEAN: {"min": "BOOL_AND({0})", "max": "BOOL_OR({0})"},
+        Type.UUID: {
+            name: f'CAST({name.upper()}(CAST({{0}} AS TEXT) COLLATE "C") AS UUID)' for name in ("min", "max")
+        },
+        Type.BLOB: {
+            name: f"DECODE({name.upper()}(ENCODE({{0}}, 'hex') COLLATE \"C\"), 'hex')"
+            for name in ("min", "max")
+        },
+    }
+)
+"""The extremes of types that MIN and MAX do not take in every version."""
 
 CANNOT = (
-    "window functions over the rows of a unit",
-    "quantiles, ARG_MIN, ARG_MAX and sums of distinct values within a unit",
-    "MIN and MAX within a unit of BOOLEAN, UUID and BLOB",
+    "IGNORE NULLS in windows within a unit",
+    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
     "aggregates of public rows below the release",
     "elements of lists, and fields of composite types",
     "names of more than 63 bytes",
@@ -63,18 +79,21 @@ class PostgresDialect:
     holds: bool = False
     lists: bool = False
     places: bool = False
+    by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
+                refuse("PostgreSQL is not asked for this")
+            if isinstance(part, PerUnitWindows) and any(window.ignore_nulls for window in part.windows):
                 refuse(f"PostgreSQL is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
-            if isinstance(part, PerUnitGroupBy):
-                _require_aggregates(part)
+                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+            if isinstance(part, PerUnitGroupBy) and not is_private(part):
+                refuse(f"PostgreSQL is not asked for {CANNOT[2]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -82,7 +101,7 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
+                refuse(f"PostgreSQL is not asked for {CANNOT[4]}", "give tables and columns shorter names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
@@ -214,11 +233,21 @@ class PostgresDialect:
             return values.cast(number, kind)
         return f"CASE WHEN CAST({number} AS NUMERIC) BETWEEN -{2**63} AND {2**63 - 1} THEN CAST({number} AS BIGINT) END"
 
-    def per_unit(self, function: str, template: str) -> str:
-        """A mean is the quotient of two DOUBLE, as in DuckDB; NULL, of no value, divided by 0 is NULL."""
-        if function != "avg":
+    def per_unit(self, function: str, template: str, kind: Type | None) -> str:
+        """A mean is the quotient of two DOUBLE, as in DuckDB; NULL, of no value, divided by 0 is NULL.
+
+        UUID and BLOB are in the order of their digits; of BOOLEAN, the least says whether all are true.
+        """
+        if kind is not None and kind in _EXTREMES and function in ("min", "max"):
+            return _EXTREMES[kind][function]
+        if function not in ("avg", "avg_distinct"):
             return template
-        return f"CAST(SUM({{0}}) AS {values.REAL}) / CAST(COUNT({{0}}) AS {values.REAL})"
+        each = "DISTINCT {0}" if function == "avg_distinct" else "{0}"
+        return f"CAST(SUM({each}) AS {values.REAL}) / CAST(COUNT({each}) AS {values.REAL})"
+
+    def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:  # noqa: ARG002
+        """NULLs are not ignored: `require` refuses it."""
+        return f"{function}({', '.join(arguments)}){over}"
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """DIV of NUMERIC."""
@@ -283,13 +312,3 @@ def _read(scan: Scan) -> Iterator[Column]:
         yield scan.unit.column
     for item in scan.partition_filters:
         yield item.column
-
-
-def _require_aggregates(part: PerUnitGroupBy) -> None:
-    if not is_private(part):
-        refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
-    for item in part.aggregates:
-        if item.function not in _PER_UNIT:
-            refuse(f"PostgreSQL is not asked for {CANNOT[1]}")
-        if item.function in ("min", "max") and item.argument is not None and item.argument.type in _UNORDERED:
-            refuse(f"PostgreSQL is not asked for {CANNOT[2]}")

@@ -32,6 +32,7 @@ from dpsql.backends.spellings import (
     part_of_text,
     texts,
 )
+from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
 _MIN, _MAX = -(2**63), 2**63 - 1
@@ -62,6 +63,13 @@ def _narrowed(number: str) -> str:
     return _held(f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END", number)
 
 
+def _short(text: str) -> str:
+    """A text that is no longer than texts may be."""
+    return _held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
+
+
+_DIGITS = 15
+"""The digits of a DOUBLE that PostgreSQL's NUMERIC has of it."""
 _GUARDED = (
     "whole numbers as NUMERIC, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is infinite, and one "
     "that is too small for all its digits is 0, before PostgreSQL would fail"
@@ -182,9 +190,30 @@ def _difference(unit: str, seconds: int) -> Spelling:
     return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", _CALENDAR)
 
 
+def _clock_between(micros: int) -> Spelling:
+    """How often the clock passes a multiple of so many microseconds."""
+    parts = (f"FLOOR(EXTRACT(EPOCH FROM {_moment(place)}) * {1_000_000 // micros})" for place in (1, 0))
+    return Spelling(f"CAST({' - '.join(parts)} AS BIGINT)", _CALENDAR)
+
+
+def _of_micros(number: str) -> Spelling:
+    """The moment of microseconds since 1970 within the calendar."""
+    low, high = (f"EXTRACT(EPOCH FROM {end}) * 1000000" for end in (_BEGIN, _END))
+    days, rest = (f"{part}(a, 86400000000)" for part in ("DIV", "MOD"))
+    added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
+    body = f"CASE WHEN a BETWEEN {low} AND {high} THEN TIMESTAMP '1970-01-01' + ({added}) END"
+    return Spelling(_held(body, number), _CALENDAR)
+
+
 def _of_months(times: int) -> Spelling:
     begun = [f"FLOOR(CAST({_months(_moment(place))} - 1 AS NUMERIC) / {times})" for place in (1, 0)]
     return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", _CALENDAR)
+
+
+def _few_digits(call: Call) -> bool:
+    """Whether a DECIMAL has digits before the point, and no more of them than are kept of a DOUBLE."""
+    digits, places = (part.value for part in call.arguments[1:] if isinstance(part, Literal))
+    return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
 
 
 _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
@@ -211,6 +240,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             takes=frozenset({Type.INTEGER}),
         ),
         "bit_xor": Spelling("({0} # {1})", DEFINED),
+        "shift_right": Spelling(
+            _held(
+                "CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END",
+                "{0}",
+                "{1}",
+            ),
+            "a shift out of range gives 0",
+        ),
+        "bit_count": Spelling("CAST(BIT_COUNT(CAST({0} AS BIT(64))) AS BIGINT)", DEFINED),
         # numbers
         "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
         "abs": Spelling("ABS({0})", DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
@@ -228,6 +266,22 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "log10": Spelling(
             _held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM
         ),
+        "degrees": Spelling(_PRODUCT.replace("{1}", constant(180 / math.pi)), _GUARDED),
+        "radians": Spelling(_PRODUCT.replace("{1}", constant(math.pi / 180)), _GUARDED),
+        "cbrt": Spelling(f"CBRT({_real(0)})", DEFINED),
+        **{
+            name: Spelling(
+                _held(
+                    f"CASE WHEN {domain} THEN {name.upper()}(a) WHEN a IS NOT NULL THEN {NAN} END", _real(0)
+                ),
+                "elsewhere it is NaN",
+            )
+            for name, domain in {
+                **dict.fromkeys(("sin", "cos", "tan"), f"ABS(a) < {INFINITY}"),
+                **dict.fromkeys(("asin", "acos"), "ABS(a) <= 1"),
+                **dict.fromkeys(("atan", "sinh", "cosh", "tanh"), "TRUE"),
+            }.items()
+        },
         "exp": Spelling(
             _held(
                 f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -708 THEN EXP(a) "
@@ -240,6 +294,23 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "length": Spelling("CAST(LENGTH({0}) AS BIGINT)", DEFINED),
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
+        "unicode": Spelling(
+            _held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
+        ),
+        "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
+        "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
+        "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
+        "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
+        "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
+        "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
+        "concat": Spelling(_short("CONCAT({args})"), _BYTES, only=texts),
+        "concat_ws": Spelling(_short("CONCAT_WS({args})"), _BYTES, only=texts),
+        "hex": Spelling("UPPER(TO_HEX({0}))", DEFINED, takes=frozenset({Type.INTEGER})),
+        "bin": Spelling(
+            "COALESCE(NULLIF(LTRIM(CAST(CAST({0} AS BIT(64)) AS TEXT), '0'), ''), SUBSTR(CAST({0} AS TEXT), 1, 1))",
+            DEFINED,
+            takes=frozenset({Type.INTEGER}),
+        ),
         "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", DEFINED),
         "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", DEFINED),
         "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", DEFINED),
@@ -270,6 +341,12 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
             only=few_wildcards,
         ),
+        # moments of numbers
+        "make_timestamp_us": _of_micros("CAST({0} AS NUMERIC)"),
+        **dict.fromkeys(("make_timestamp_ms", "from_epoch_ms"), _of_micros("CAST({0} AS NUMERIC) * 1000")),
+        "epoch_ns": Spelling(
+            _narrowed(f"CAST(EXTRACT(EPOCH FROM {_moment(0)}) * 1000000000 AS NUMERIC)"), _CALENDAR
+        ),
         # parts of dates
         **{
             name: _field(field)
@@ -283,6 +360,13 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 "microsecond": "microseconds",
             }.items()
         },
+        "era": Spelling(f"CAST(CASE WHEN {_moment(0)} IS NOT NULL THEN 1 END AS BIGINT)", _CALENDAR),
+        "dayname": Spelling(
+            f"TO_CHAR({_moment(0)}, 'FMDay')", "the English names, whatever the language of the server"
+        ),
+        "monthname": Spelling(
+            f"TO_CHAR({_moment(0)}, 'FMMonth')", "the English names, whatever the language of the server"
+        ),
         "yearweek": Spelling(
             f"CAST(EXTRACT(isoyear FROM {_moment(0)}) * 100 + EXTRACT(week FROM {_moment(0)}) AS BIGINT)",
             _CALENDAR,
@@ -317,12 +401,17 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "date_diff_hour": _difference("hour", 3_600),
         "date_diff_minute": _difference("minute", 60),
         "date_diff_second": _difference("second", 1),
+        "date_diff_millisecond": _clock_between(1_000),
+        "date_diff_microsecond": _clock_between(1),
         "date_diff_month": _of_months(1),
         "date_diff_quarter": _of_months(3),
         "date_diff_year": _of_months(12),
         "plus_days": _shifted("{0}", "{1}", ""),
         "days_plus": _shifted("{1}", "{0}", ""),
         "minus_days": _shifted("{0}", "{1}", "-"),
+        "plus_millennium": _plus_months(12_000),
+        "plus_century": _plus_months(1_200),
+        "plus_decade": _plus_months(120),
         "plus_year": _plus_months(12),
         "plus_quarter": _plus_months(3),
         "plus_month": _plus_months(1),
@@ -362,6 +451,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 '(CAST({0} AS TEXT) COLLATE "C")',
             ),
             "every value of these types has a text, which no setting changes",
+        ),
+        "cast_varchar decimal": Spelling(
+            _held(
+                f"CASE WHEN ABS(a) < 1e{_DIGITS + 1} AND LENGTH(CAST(TRUNC(ABS(ROUND(a, {{2}}))) AS TEXT)) <= {{1}} - {{2}} "
+                "THEN CAST(ROUND(a, {2}) AS TEXT) END",
+                f"CAST({_real(0)} AS NUMERIC)",
+            ),
+            f"what the type does not hold is NULL; of at most {_DIGITS} digits, one of them before the point",
+            only=_few_digits,
         ),
         "cast_boolean": ByType(
             {Type.INTEGER: "({0} <> 0)", Type.BOOLEAN: "{0}", Type.DOUBLE: "({0} <> 0)"}, COMPARES

@@ -12,11 +12,12 @@ from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, held
 from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column
+from dpsql.plan.expr import Call, Column, FrameKind, Windowed
 from dpsql.plan.nodes import (
     Filter,
     Join,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -34,12 +35,15 @@ from dpsql.policy import table_parts
 WIDE = "DECIMAL(38,0)"
 """The type of wide whole numbers. Of two of them, sums and products are of this type, too."""
 _NAME = re.compile(r'"((?:[^"]|"")*)"|\'[^\']*\'')
-_OPERATORS = (Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy, SetOperation, PublicSubquery, Values)
-_PER_UNIT = frozenset({"count_rows", "count", "count_distinct", "min", "max", "sum", "avg"})
+_OPERATORS = (
+    *(Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy),
+    *(PerUnitWindows, SetOperation, PublicSubquery, Values),
+)
+_BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median"})
 
 CANNOT = (
-    "window functions over the rows of a unit",
-    "quantiles, ARG_MIN, ARG_MAX and sums of distinct values within a unit",
+    "frames of GROUPS and EXCLUDE in windows within a unit",
+    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
     "aggregates of public rows below the release",
     "elements of lists, and fields of structs",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
@@ -64,18 +68,21 @@ class SparkDialect:
     holds: bool = True
     lists: bool = False
     places: bool = False
+    by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
+                refuse("Spark is not asked for this")
+            if isinstance(part, PerUnitWindows) and any(map(_odd_frame, part.windows)):
                 refuse(f"Spark is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
                 refuse(f"Spark is not asked for {CANNOT[3]}")
-            if isinstance(part, PerUnitGroupBy):
-                _require_aggregates(part)
+            if isinstance(part, PerUnitGroupBy) and not is_private(part):
+                refuse(f"Spark is not asked for {CANNOT[2]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that Spark's parser reads in another way than they are meant."""
@@ -185,14 +192,25 @@ class SparkDialect:
         """TRY_CAST gives NULL beyond 64 bits."""
         return values.cast(number, kind)
 
-    def per_unit(self, function: str, template: str) -> str:
-        """Whole numbers are added as wide ones; a mean is the quotient of two DOUBLE, as in DuckDB."""
-        added = f"SUM(CAST({{0}} AS {WIDE}))"
-        if function == "sum":
+    def per_unit(self, function: str, template: str, kind: Type | None) -> str:  # noqa: ARG002
+        """Whole numbers are added as wide ones; a mean is the quotient of two DOUBLE, as in DuckDB.
+
+        Of several rows that are best by y, the one that is shown is best by x, too.
+        """
+        if function in ("arg_min", "arg_max"):
+            best = f"{function.removeprefix('arg_').upper()}_BY({{0}}, STRUCT({{1}}, {{0}}))"
+            return f"{best} FILTER (WHERE {{0}} IS NOT NULL AND {{1}} IS NOT NULL)"
+        each = "DISTINCT " * function.endswith("_distinct")
+        added = f"SUM({each}CAST({{0}} AS {WIDE}))"
+        if function in ("sum", "sum_distinct"):
             return added
-        if function != "avg":
+        if function not in ("avg", "avg_distinct"):
             return template
-        return f"TRY_DIVIDE(CAST({added} AS DOUBLE), CAST(COUNT({{0}}) AS DOUBLE))"
+        return f"TRY_DIVIDE(CAST({added} AS DOUBLE), CAST(COUNT({each}{{0}}) AS DOUBLE))"
+
+    def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:
+        """IGNORE NULLS stands after the parentheses."""
+        return f"{function}({', '.join(arguments)}){' IGNORE NULLS' * ignore_nulls}{over}"
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """What is left of a division is taken away before, so that the quotient is whole; it has at most 32 digits."""
@@ -254,9 +272,6 @@ def _read(scan: Scan) -> Iterator[Column]:
         yield item.column
 
 
-def _require_aggregates(part: PerUnitGroupBy) -> None:
-    if not is_private(part):
-        refuse(f"Spark is not asked for {CANNOT[2]}")
-    for item in part.aggregates:
-        if item.function not in _PER_UNIT:
-            refuse(f"Spark is not asked for {CANNOT[1]}")
+def _odd_frame(window: Windowed) -> bool:
+    frame = window.frame
+    return frame is not None and (frame.kind is FrameKind.GROUPS or frame.exclude != "")

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
+from dpsql.backends.letters import changed
 from dpsql.backends.spark.columns import MOST_BYTES
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
@@ -49,6 +51,7 @@ _DAY = 86_400_000_000
 _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
+_LETTERS = f"each letter becomes the one that DuckDB has for it; {_SHORT}"
 _NAMED = "a text of every day of the calendar"
 
 
@@ -87,6 +90,25 @@ def _rounding(real: str) -> Spelling:
 def _without_escape(call: Call) -> bool:
     pattern = call.arguments[1]
     return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cased(Spelling):
+    """A template in which a text in #lower(…) or #upper(…) has the letters that DuckDB gives it."""
+
+    def template(self, call: Call) -> str | None:
+        """The template with the tables of letters, which are read when they are needed first."""
+        if not self.only(call):
+            return None
+        return _CASE.sub(lambda found: _translated(found[1], found[2]), self.sql)
+
+
+_CASE = re.compile(r"#(lower|upper)\(([^()]*)\)")
+
+
+def _translated(function: str, text: str) -> str:
+    before, after = map(constant, changed(function))
+    return f"TRANSLATE({text}, {before}, {after})"
 
 
 def _short(text: str) -> str:
@@ -278,6 +300,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
+        "lower": _Cased(_short("#lower({0})"), _LETTERS),
+        "upper": _Cased(_short("#upper({0})"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
@@ -297,8 +321,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
             only=_without_escape,
         ),
-        "ilike": Spelling(
-            "({0} ILIKE {1} ESCAPE '\\u0001')",
+        "ilike": _Cased(
+            "(#lower({0}) LIKE #lower({1}) ESCAPE '\\u0001')",
             f"as LIKE, of at most {MOST_WILDCARDS} %",
             only=_without_escape,
         ),

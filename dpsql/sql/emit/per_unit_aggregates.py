@@ -19,7 +19,7 @@ from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.scalars import MAX_INTEGER, cast, constant, number_or_null, write
 
-_CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX)\([^)]*\)")
+_CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX|BOOL_AND|BOOL_OR)\(")
 _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
 
@@ -30,9 +30,8 @@ def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over
     `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
     entry = WITHIN[item.function]
-    window = over.replace("{", "{{").replace("}", "}}")
-    sql = dialect().per_unit(item.function, entry.sql)
-    template = _CALLED.sub(lambda found: found[0] + window, sql)
+    kind = None if item.argument is None else item.argument.type
+    template = _over(dialect().per_unit(item.function, entry.sql, kind), over)
     if item.argument is None:
         text = template.format()
     elif entry.ranked:
@@ -44,6 +43,23 @@ def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over
     else:
         text = template.format(*map(one_zero, item.arguments))
     return _clamped(text, named) if named.type.numeric else text
+
+
+def _over(template: str, over: str) -> str:
+    """A template with the window after each aggregate that it calls.
+
+    >>> _over("SUM(CAST({0} AS INT)) / COUNT({0})", " OVER w")
+    'SUM(CAST({0} AS INT)) OVER w / COUNT({0}) OVER w'
+    """
+    window, parts, at = over.replace("{", "{{").replace("}", "}}"), list[str](), 0
+    for found in _CALLED.finditer(template):
+        end, depth = found.end(), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(template[end], 0)
+            end += 1
+        parts += [template[at:end], window]
+        at = end
+    return "".join([*parts, template[at:]])
 
 
 def within_interval(text: str, named: Column) -> str:

@@ -41,6 +41,7 @@ from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
+from dpsql.sql.emit.ranked import by_places
 from dpsql.sql.emit.sample import in_sample
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 from dpsql.sql.emit.unit_windows import unit_window
@@ -207,6 +208,9 @@ class _Block:
                 named = _named(items, source.columns)
                 body = self._derived(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
+                placed = by_places(source, dialect().by_place) if is_private(source) else None
+                if placed is not None:
+                    return self.source(placed)
                 body = self._grouped(source, units=units)
             case PerUnitWindows():
                 body = self._windows(source)

@@ -15,6 +15,7 @@ from dpsql.aggregates.windows import OVER
 from dpsql.plan.expr import Column, Expr, FrameKind, Literal, Order, Windowed
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.render import frame_text
+from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.per_unit_aggregates import one_zero, per_unit_aggregate, within_interval
 from dpsql.sql.emit.scalars import cast, ordered, write
 
@@ -22,6 +23,7 @@ _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row, which a frame does not change."""
 _CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
 """Functions that choose a row of the frame by its place."""
+_RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _FIRST = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 
@@ -34,14 +36,14 @@ def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Colu
         aggregate = PerUnitAggregate(function, next(iter(window.arguments), None))
         return per_unit_aggregate(aggregate, named, {}, over)
     counts = [place for place, _ in OVER[window.function].counts]
-    arguments = ", ".join(
+    arguments = [
         str(argument.value)
         if place in counts and isinstance(argument, Literal)
         else _argument(argument, window)
         for place, argument in enumerate(window.arguments)
-    )
-    ignored = " IGNORE NULLS" * window.ignore_nulls
-    return within_interval(f"{window.function}({arguments}{ignored}){over}", named)
+    ]
+    text = dialect().window(window.function, arguments, over, ignore_nulls=window.ignore_nulls)
+    return within_interval(text, named)
 
 
 def _argument(argument: Expr, window: Windowed) -> str:
@@ -56,6 +58,8 @@ def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
     order = [ordered(item) for item in window.order]
     if by_place or by_rows:
         order += [ordered(Order(item, descending=False, nulls_first=False)) for item in items]
+    if window.function in _RANKED and not order:
+        order = [unit]  # not every engine ranks rows without an order
     parts = [f"PARTITION BY {', '.join([unit, *map(write, window.partition)])}"]
     parts += [f"ORDER BY {', '.join(order)}"] * bool(order)
     frame = _frame(window)

@@ -1,0 +1,171 @@
+"""Aggregates that choose a value of a unit's rows by its place, for engines that are not asked for them: of numbered rows.
+
+Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
+Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
+quantile q is the value at the place n q, rounded up, or at 1; the median is the middle of the values at the places
+(n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. What is best by y is at the place 1 where the rows without a
+value of either are last. Each place has one row, so that MIN over it is its value.
+Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.analysis.decimals import decimal_digits, scale
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.errors import InternalError, QueryRejected
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Order, Windowed
+from dpsql.plan.nodes import PerUnitAggregate, PerUnitGroupBy, PerUnitWindows, Project, private_scans
+from dpsql.plan.tables import UnitKind
+from dpsql.plan.types import Type
+
+MOST_DIGITS = 6
+"""Digits after the point of a quantile's rank: the number of a unit's rows times as many powers of ten is a BIGINT."""
+_PLACED, _GROUPS = "#placed", "#groups"
+_NONE = Literal(None, Type.NULL)
+
+
+def by_places(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
+    """The groups with their aggregates, where those of `placed` are of numbered rows; None where there are none of these.
+
+    Raises QueryRejected, with code `engine`, for what numbered rows cannot give.
+    """
+    if not any(item.function in placed for item in source.aggregates):
+        return None
+    if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(source)):
+        raise _refused("quantiles of a unit's rows where each row is a unit")
+    known = conditions(source.input)
+    read = [*source.keys, *(part for item in source.aggregates for part in item.arguments)]
+    items = tuple(dict.fromkeys(read))
+    named = {
+        item: Column(
+            _PLACED,
+            f"c{place}",
+            Facts(item.type, "", interval(item, known), scale=scale(item), decimal=decimal_digits(item)),
+        )
+        for place, item in enumerate(items)
+    }
+    keys = tuple(named[key] for key in source.keys)
+    made = _Made(keys, [], [])
+    values = [
+        made.value(item, tuple(named[part] for part in item.arguments), column, item.function in placed)
+        for item, column in zip(source.aggregates, source.columns[len(keys) :], strict=True)
+    ]
+    windows = PerUnitWindows(
+        source.input, _PLACED, items, tuple(made.windows), (*named.values(), *made.numbered())
+    )
+    kept = tuple(
+        Column(_GROUPS, f"k{place}", column.facts) for place, column in enumerate(source.columns[: len(keys)])
+    )
+    groups = PerUnitGroupBy(
+        windows,
+        _GROUPS,
+        keys,
+        tuple(item for item, _ in made.aggregates),
+        (*kept, *(column for _, column in made.aggregates)),
+    )
+    return Project(groups, source.alias, (*kept, *values), source.columns)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The windows that number and count the rows, and the aggregates that are taken of these."""
+
+    keys: tuple[Column, ...]
+    windows: list[Windowed]
+    aggregates: list[tuple[PerUnitAggregate, Column]]
+
+    def numbered(self) -> Iterator[Column]:
+        """The columns of the windows."""
+        for place, window in enumerate(self.windows):
+            yield Column(_PLACED, f"w{place}", Facts(window.type, "", interval(window)))
+
+    def value(self, item: PerUnitAggregate, given: tuple[Column, ...], column: Column, placed: bool) -> Expr:
+        """The value of an aggregate over the columns `given`, of the groups' columns."""
+        if not placed:
+            first, by = (*given, None, None)[:2]
+            return self._aggregate(PerUnitAggregate(item.function, first, by, item.rank), column.facts)
+        value = given[0]
+        if item.order_by is not None:
+            return self._best(value, given[1], column.facts, highest=item.function == "arg_max")
+        place = self._window("row_number", order=(Order(value, descending=False, nulls_first=False),))
+        count = self._window("count", value)
+        rank = Fraction(1, 2) if item.rank is None else item.rank
+        if item.function == "quantile_disc":
+            at = _called("eq", place, place_of(count, rank))
+            return self._aggregate(PerUnitAggregate("min", _called("case", at, value, _NONE)), column.facts)
+        if rank != Fraction(1, 2):
+            raise _refused("quantiles within a unit that lie between two values, but for the median")
+        return self._median(value, place, count)
+
+    def _median(self, value: Column, place: Column, count: Column) -> Expr:
+        ends = _called(
+            "or",
+            _called("eq", place, _called("quotient_by", _called("add", count, _whole(1)), _whole(2))),
+            _called("eq", place, _called("add", _called("quotient_by", count, _whole(2)), _whole(1))),
+        )
+        middle = _called("case", ends, value, _NONE)
+        low, high = (
+            _called("cast_double", self._aggregate(PerUnitAggregate(name, middle), value.facts))
+            for name in ("min", "max")
+        )
+        half = Literal(0.5, Type.DOUBLE)
+        between = _called("add", _called("multiply", low, half), _called("multiply", high, half))
+        # Halves of the least numbers are rounded.
+        return _called("least", _called("greatest", between, low), high)
+
+    def _best(self, value: Column, by: Column, facts: Facts, *, highest: bool) -> Expr:
+        missing = _called("or", _called("is_null", value), _called("is_null", by))
+        order = (
+            Order(missing, descending=False, nulls_first=False),
+            *(Order(part, descending=highest, nulls_first=False) for part in (by, value)),
+        )
+        first = _called("eq", self._window("row_number", order=order), _whole(1))
+        best = _called("and", first, _called("not", missing))
+        return self._aggregate(PerUnitAggregate("min", _called("case", best, value, _NONE)), facts)
+
+    def _window(self, function: str, *arguments: Column, order: tuple[Order, ...] = ()) -> Column:
+        window = Windowed(function, arguments, self.keys, order, None, False, Type.INTEGER)
+        if window not in self.windows:
+            self.windows.append(window)
+        return list(self.numbered())[self.windows.index(window)]
+
+    def _aggregate(self, item: PerUnitAggregate, facts: Facts) -> Column:
+        column = Column(_GROUPS, f"a{len(self.aggregates)}", facts)
+        self.aggregates.append((item, column))
+        return column
+
+
+def place_of(count: Column, rank: Fraction) -> Expr:
+    """The place of a quantile among so many values: the share of them, rounded up, and at least 1."""
+    share = Fraction(repr(float(rank)))
+    if (share * 10**MOST_DIGITS).denominator != 1:
+        raise _refused(f"quantiles within a unit of more than {MOST_DIGITS} digits")
+    if not share:
+        return _whole(1)
+    times = _called("multiply", count, _whole(share.numerator))
+    above = _called("add", times, _whole(share.denominator - 1))
+    return above if share.denominator == 1 else _called("quotient_by", above, _whole(share.denominator))
+
+
+def _whole(value: int) -> Literal:
+    return Literal(value, Type.INTEGER)
+
+
+def _called(name: str, *arguments: Expr) -> Call:
+    found = call(name, *arguments)
+    if found is None:
+        raise InternalError(f"{name} is not called with these arguments")
+    return found
+
+
+def _refused(what: str) -> QueryRejected:
+    return QueryRejected(
+        f"this engine is not asked for {what}",
+        code="engine",
+        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB",
+    )
