@@ -22,7 +22,7 @@ from dpsql.cli.options import (
     default_epsilon,
     needed,
     place_of,
-    shown,
+    without_password,
 )
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.engine.advice import advice
@@ -188,7 +188,7 @@ def _called(database: Database) -> str:
     """What is said of the data: a URL without its password."""
     if isinstance(database, Mapping):
         return "what it names as sources"
-    return shown(database)
+    return without_password(database)
 
 
 def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:

@@ -215,10 +215,10 @@ def beside(folder: Path, source: str) -> Path | str:
     return folder / place if isinstance(place, Path) else place
 
 
-def shown(place: Path | str) -> str:
+def without_password(place: Path | str) -> str:
     """The data in words: of a URL where it leads, without whatever else it holds, as a password.
 
-    >>> shown("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
+    >>> without_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
     'postgresql://db.example.org/clinic'
     """
     if isinstance(place, Path):

@@ -31,8 +31,8 @@ from dpsql.cli.options import (
     number,
     place_of,
     policy_of,
-    shown,
     target_of,
+    without_password,
 )
 from dpsql.remote.address import is_address
 from dpsql.shell.answers import Format
@@ -150,7 +150,7 @@ def shell(
 
 def _what(database: str, policy: Path | None) -> str:
     place = place_of(database)
-    return database if is_address(database) else f"{shown(place)} under {policy_of(place, policy)}"
+    return database if is_address(database) else f"{without_password(place)} under {policy_of(place, policy)}"
 
 
 def _banner(state: State, what: str) -> str:

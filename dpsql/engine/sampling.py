@@ -23,29 +23,29 @@ def require_one_sample(
     Raises QueryRejected with code "sample".
     """
 
-    def refuse(rule: str, hint: str) -> NoReturn:
+    def refuse_sample(rule: str, hint: str) -> NoReturn:
         raise QueryRejected(rule, code=CODE, hint=hint, position=at, text=text)
 
     read = [{scan.sample for scan in private_scans(release.input)} for release in releases]
     if not set().union(*read) - {None}:
         return
     if replace:
-        refuse(
+        refuse_sample(
             "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
             "leave the sample out: the policy says neighbors: replace",
         )
     if len(releases) > 1:
-        refuse(
+        refuse_sample(
             f"the statement makes {len(releases)} releases, and one release is made of one sample",
             "ask for each by itself",
         )
     if any(len(rates) > 1 for rates in read):
-        refuse(
+        refuse_sample(
             "all private tables of a query are read from one sample, or none is",
             "write the same TABLESAMPLE UNITS (…) behind each private table",
         )
     if targeted:
-        refuse(
+        refuse_sample(
             "the loss for a target error is not searched for over a sample of units",
             "pass epsilon; or leave the sample out, which is more accurate at the same loss",
         )

@@ -91,9 +91,9 @@ FAULTS = (
     ),
     Fault(
         "a-value-is-cast-or-fails",
-        "dpsql.backends.duckdb.files:_make_csv",
-        '_AS_TYPE.get(types.get(fold(column), ""), "{0}")',
-        '_AS_TYPE.get(types.get(fold(column), ""), "{0}").replace("TRY_CAST", "CAST")',
+        "dpsql.backends.duckdb.files:_typed",
+        '_AS_TYPE.get(types.get(column, ""), "{0}")',
+        '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
         "tests/backends/test_files.py::test_a_value_decides_over_no_type_and_no_error",
     ),

@@ -163,7 +163,7 @@ FAULTS = (
     ),
     Fault(
         "spark-texts-keep-their-collation",
-        "dpsql.backends.spark.columns:text",
+        "dpsql.backends.spark.columns:_by_bytes",
         'f"({stored} COLLATE UTF8_BINARY)"',
         'f"({stored})"',
         "the collation of a column decides which texts are equal",

@@ -74,7 +74,7 @@ FAULTS = (
         "dpsql.engine.sampling:require_one_sample",
         """
         if replace:
-            refuse(
+            refuse_sample(
                 "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
                 "leave the sample out: the policy says neighbors: replace",
             )

@@ -39,6 +39,15 @@ def test_overhead_prints_a_ratio_for_every_case() -> None:
     assert sum("text to SQL" in line for line in lines) == 8
 
 
+@pytest.mark.deep
+def test_engines_prints_a_ratio_for_each_question() -> None:
+    """`python -m benchmarks.engines` prints a line for each question on an engine, and the mean of an engine's ratios."""
+    lines = _printed("benchmarks.engines", "--scale", "0.01", "--rounds", "1", "--engines", "duckdb")
+    found = [_cells(line) for line in lines if "duckdb" in line]
+    assert len(found) == 7
+    assert all(re.fullmatch(r"\d+\.\d\d", row[-1]) for row in found)
+
+
 def test_latency_prints_each_request_beside_duckdb() -> None:
     """`python -m benchmarks.latency` prints a line for each query and kind of request, with a ratio."""
     lines = _printed("benchmarks.latency", "--rows", "100", "--rounds", "1")

@@ -172,7 +172,14 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM visits JOIN plans ON visits.plan IN (SELECT plan FROM prices) AND visits.plan = plans.plan": "SELECT COUNT(*) FROM visits JOIN plans ON visits.plan = plans.plan WHERE visits.plan IN (SELECT plan FROM prices)",
 }
 
+_SAMPLES = {
+    "SELECT COUNT(*) FROM visits TABLESAMPLE (10 PERCENT)": "SELECT COUNT(*) FROM visits TABLESAMPLE UNITS (10 PERCENT)",
+    "SELECT COUNT(*) FROM visits TABLESAMPLE UNITS (0%)": "SELECT COUNT(*) FROM visits TABLESAMPLE UNITS (10%)",
+    "SELECT COUNT(*) FROM visits a TABLESAMPLE UNITS (25%) JOIN visits b USING (patient_id)": "SELECT COUNT(*) FROM visits a TABLESAMPLE UNITS (25%) JOIN visits b TABLESAMPLE UNITS (25%) USING (patient_id)",
+}
+
 REWRITES: tuple[Rewrite, ...] = (
+    *(Rewrite(refused, instead) for refused, instead in _SAMPLES.items()),
     *(Rewrite(refused, instead) for refused, instead in _PLAIN.items()),
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE age > ?", "SELECT COUNT(*) FROM visits WHERE age IN ?", ((18, 19),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import duckdb
 import pytest
@@ -69,8 +70,8 @@ def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     texts, emit = list[str](), module.emit
 
-    def counted(*args: object) -> object:
-        statement = emit(*args)  # type: ignore[arg-type]
+    def counted(*args: Any, **options: Any) -> object:
+        statement = emit(*args, **options)
         texts.append(statement.sql)
         return statement
 

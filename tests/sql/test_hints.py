@@ -49,9 +49,10 @@ UNREACHED = frozenset(
         "name the field of a STRUCT: (s).field",
         "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
         "write it in WHERE",
+        "write QUANTILE_DISC or MEDIAN, or use DuckDB",
     }
 )
-"""Hints of refusals that stand behind others: no statement is known that reaches them."""
+"""Hints of refusals that stand behind others, or are another engine's: no statement to DuckDB is known that reaches them."""
 CALLS = frozenset(
     {
         "WHERE x > :low",

@@ -58,7 +58,7 @@ def by_places(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
     windows = PerUnitWindows(
         source.input, _PLACED, items, tuple(made.windows), (*named.values(), *made.numbered())
     )
-    kept = tuple(
+    listed = tuple(
         Column(_GROUPS, f"k{place}", column.facts) for place, column in enumerate(source.columns[: len(keys)])
     )
     groups = PerUnitGroupBy(
@@ -66,9 +66,9 @@ def by_places(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
         _GROUPS,
         keys,
         tuple(item for item, _ in made.aggregates),
-        (*kept, *(column for _, column in made.aggregates)),
+        (*listed, *(column for _, column in made.aggregates)),
     )
-    return Project(groups, source.alias, (*kept, *values), source.columns)
+    return Project(groups, source.alias, (*listed, *values), source.columns)
 
 
 @dataclass(frozen=True)
