@@ -29,7 +29,7 @@ def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
     """
     method, percent = source.take(node, "method", "percent", size=(node.args.get("size"),))
     if type(method) is not exp.Var or str(method.this).upper() != "UNITS":
-        source.refuse(percent or node, "clause", "TABLE with SAMPLE is not supported", UNITS_SAMPLED)
+        source.refuse(percent or node, "clause", "a sample of rows is not answered", UNITS_SAMPLED)
     if node.args.get("size") is not None:
         _refuse(source, node, "a sample of units is a part of them", _WRITTEN)
     rate = _rate(source, node, percent)
