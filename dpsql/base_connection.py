@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from datetime import datetime
 
+    from dpsql.budgets import Budgets
     from dpsql.engine.description import Description
     from dpsql.engine.forecast import Forecast
     from dpsql.explained import ExplainedQuery
@@ -69,7 +70,7 @@ class BaseConnection(ABC):
         """The plan with its proofs and its price, free; see `Connection.explain`."""
 
     @overload
-    def budget(self) -> dict[str, BudgetState]: ...
+    def budget(self) -> Budgets: ...
 
     @overload
     def budget(
@@ -82,14 +83,18 @@ class BaseConnection(ABC):
         *,
         epsilon: Amount | None = None,
         dialect: str | None = None,
-    ) -> dict[str, BudgetState] | Forecast:
+    ) -> Budgets | Forecast:
         """Where the budget of each private table stands, and, as "<table> for <analyst>", what its analyst may spend.
 
         With a `plan` it says what the plan's queries would cost; `epsilon` is the loss of those that say none
         themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
         refused.
         """
-        return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
+        if plan is not None:
+            return self._forecast(plan, epsilon, dialect)
+        from dpsql.budgets import Budgets
+
+        return Budgets(self._budgets())
 
     @abstractmethod
     def _budgets(self) -> dict[str, BudgetState]: ...

@@ -77,8 +77,8 @@ def state_of(
     return BudgetState(
         table=key.table,
         accountant=budget.accountant,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
+        epsilon=Figure(budget.epsilon),
+        delta=Figure(budget.delta),
         spent=spent,
         limit=account.limit,
         queries=balance.count,

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from html import escape
 
+from dpsql.budgets import BUDGET_HEADS, budget_cells
 from dpsql.ledger.protocol import BudgetState, Entry
 from dpsql.report.chart import MOST_LINES, chart
 from dpsql.report.summary import PACE, LedgerSummary, Spender
 from dpsql.request.loss import rounded
-from dpsql.shell.costs import BUDGET_HEADS, budget_cells
 from dpsql.shell.view import printable
 
 MOST_QUERIES = 20

@@ -72,6 +72,9 @@ class Figure(Fraction):
     def __str__(self) -> str:
         return rounded(Fraction(self), 6, up=self._up)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __format__(self, spec: str) -> str:
         return format(Fraction(self), spec) if spec else str(self)
 

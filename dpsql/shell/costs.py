@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting.accountants import accountant_named
+from dpsql.budgets import BUDGET_HEADS, budget_cells, percent_left
 from dpsql.request.loss import rounded
 from dpsql.shell.view import printable, table
 
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 
     from dpsql.ledger import BudgetLeft, BudgetState
     from dpsql.result import Receipt, Result
-
-
-def percent_left(state: BudgetState | BudgetLeft) -> int:
-    """The part of the budget's loss that is left, in whole percent, rounded down."""
-    left = max(state.limit.loss - state.spent.loss, 0)
-    return 100 * left // state.limit.loss if state.limit.loss else 0
 
 
 def remarks(
@@ -105,23 +100,6 @@ def failure_lines(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
         if state.locked:
             line += f', and the table is locked until: dpsql ledger unlock {ledger} {table} --reason "…"'
         yield line
-
-
-BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
-
-
-def budget_cells(state: BudgetState) -> tuple[str, ...]:
-    """Whose budget it is, and what `BUDGET_HEADS` says of it."""
-    return (
-        f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
-        state.accountant,
-        rounded(state.epsilon, 6),
-        rounded(state.delta, 6),
-        f"{state.queries:,}",
-        rounded(state.spent_epsilon, up=True),
-        f"{percent_left(state)}%",
-        rounded(state.remaining_epsilon),
-    )
 
 
 def budget_table(states: Iterable[BudgetState]) -> Table:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from dpsql.budgets import Budgets, percent_left
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.explained import Price
 from dpsql.request.loss import rounded
@@ -36,11 +37,11 @@ class Session:
         try:
             states = self.state.connection.budget()
         except Error:
-            states = {}
+            states = Budgets()
         if not states:
             return "dpsql> "
         last = [state for state in states.values() if state.table == self.state.table]
-        least = min(last or states.values(), key=costs.percent_left)
+        least = min(last or states.values(), key=percent_left)
         return f"dpsql({least.name} ε {rounded(least.remaining_epsilon)} left)> "
 
     def replies(self, entry: str) -> Iterator[Reply]:

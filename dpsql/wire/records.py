@@ -78,6 +78,8 @@ def _as_shown(state: BudgetState) -> BudgetState:
     """A state whose figures are shown rounded, as those of a ledger are."""
     return replace(
         state,
+        epsilon=Figure(state.epsilon),
+        delta=Figure(state.delta),
         remaining_epsilon=Figure(state.remaining_epsilon),
         spent_epsilon=Figure(state.spent_epsilon, up=True),
     )

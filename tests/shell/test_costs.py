@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.accounting import Spend
+from dpsql.budgets import percent_left
 from dpsql.ledger import BudgetState
 from dpsql.request.loss import rounded
 from dpsql.result import Receipt
-from dpsql.shell.costs import charged, percent_left
+from dpsql.shell.costs import charged
 
 UNIT = Spend.UNIT
 

@@ -1,0 +1,49 @@
+"""Where budgets stand, as people read it; whatever is left is rounded down."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from dpsql.rendering import aligned
+from dpsql.request.loss import rounded
+
+if TYPE_CHECKING:
+    from dpsql.ledger import BudgetLeft, BudgetState
+
+BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
+
+
+def budget_cells(state: BudgetState) -> tuple[str, ...]:
+    """Whose budget it is, and what `BUDGET_HEADS` says of it."""
+    return (
+        f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
+        state.accountant,
+        rounded(state.epsilon, 6),
+        rounded(state.delta, 6),
+        f"{state.queries:,}",
+        rounded(state.spent_epsilon, up=True),
+        f"{percent_left(state)}%",
+        rounded(state.remaining_epsilon),
+    )
+
+
+def percent_left(state: BudgetState | BudgetLeft) -> int:
+    """The part of the budget's loss that is left, in whole percent, rounded down."""
+    left = max(state.limit.loss - state.spent.loss, 0)
+    return 100 * left // state.limit.loss if state.limit.loss else 0
+
+
+class Budgets(dict[str, "BudgetState"]):
+    """The states of budgets by the names of their accounts, printed as a table."""
+
+    def __str__(self) -> str:
+        heads = ("table", *BUDGET_HEADS)
+        numbers = (False, False, *(True for _ in BUDGET_HEADS[1:]))
+        return "\n".join(aligned(heads, [budget_cells(state) for state in self.values()], numbers))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
