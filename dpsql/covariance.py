@@ -75,8 +75,9 @@ def semidefinite(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tu
             matrix[above] = entries
             matrix = projected(matrix + np.triu(matrix, 1).T)
             values = dict(zip(places, matrix[above].tolist(), strict=True))
-            row = tuple(values.get(place, value) for place, value in enumerate(row))  # noqa: PLW2901
-        found.append(row)
+            found.append(tuple(values.get(place, value) for place, value in enumerate(row)))
+        else:
+            found.append(row)
     return tuple(found)
 
 

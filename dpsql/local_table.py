@@ -133,8 +133,8 @@ class LocalTable:
         place, rows = self._place(column), len(self)
         if not self.step(place) or not rows or not 0 < confidence < 1:
             raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
-        (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]
-        share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]
+        (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]  # ends are numbers
+        share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]  # the last is a count
         gap = (odds - 1) / (odds + 1)
         value = (share - 1 / (odds + 1)) / gap
         noise = float(ndtri((1 + confidence) / 2)) * math.sqrt(share * (1 - share) / rows) / gap

@@ -29,7 +29,7 @@ class Experts:
         """The answer with the expert that is followed in each round, from 1, in place of the losses.
 
         Claim: for any losses in [0, 1], the expected mean loss of the choices is that of the best expert and no more than
-        2·√(ln(k)/T) beyond, for k experts and T rounds; and nothing is told of anybody beyond the losses.
+        2·√(ln(k)/T) beyond, for k experts and T rounds; and the choices reveal nothing of a privacy unit beyond the losses.
         Why: it is the weighted majority at the rate √(ln(k)/T), and each choice sees the losses of earlier rounds alone. The losses
         are released, or public, so that this is post-processing.
         Source: Littlestone, Warmuth 1994; Dwork, Roth 2014, Theorem 11.1 and Proposition 2.1.
@@ -47,7 +47,7 @@ class Experts:
         def interval(row: int, column: int, confidence: float) -> Ends:
             if column == place:
                 return None
-            return result._interval_of(row, column if column < place else column + self.number, confidence)  # noqa: SLF001
+            return result._interval_of(row, column if column < place else column + self.number, confidence)  # noqa: SLF001  (of the answer that this one replaces)
 
         def with_choice(cells: tuple[Any, ...], choice: Any) -> tuple[Any, ...]:
             return (*cells[:place], choice, *cells[after:]) if cells else ()

@@ -60,7 +60,7 @@ def spent_by(
 
 
 def _range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
-    """The range of so many choices, whose scores a unit moves apart by so much."""
+    """The bounded range of `times` choices together, whose scores one unit moves apart by at most `moved`."""
     if selection is None and times:
         raise VerificationError("a synthetic table has choices without a law")
     return Fraction(0) if selection is None else selection.range(1) * moved * times

@@ -51,7 +51,7 @@ MOST_CELLS, MOST_TOGETHER = 100_000, 1_000_000
 _COLUMNS, _PAIRS = Fraction(2, 5), Fraction(9, 20)
 """The parts of the loss for the tables of single columns and for those of the tree; choices have the rest but for `CHECK`."""
 _RARE = 3.0
-"""Values with fewer rows than so many standard deviations of their noise are merged."""
+"""Values whose noisy count is below this many standard deviations of its noise are merged."""
 
 
 @dataclass(frozen=True, slots=True)

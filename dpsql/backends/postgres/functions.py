@@ -191,7 +191,7 @@ def _difference(unit: str, seconds: int) -> Spelling:
 
 
 def _clock_between(micros: int) -> Spelling:
-    """How often the clock passes a multiple of so many microseconds."""
+    """How many multiples of `micros` microseconds the clock passes from one moment to the other."""
     parts = (f"FLOOR(EXTRACT(EPOCH FROM {_moment(place)}) * {1_000_000 // micros})" for place in (1, 0))
     return Spelling(f"CAST({' - '.join(parts)} AS BIGINT)", _CALENDAR)
 

@@ -141,7 +141,7 @@ class _Made:
 
 
 def place_of(count: Column, rank: Fraction) -> Expr:
-    """The place of a quantile among so many values: the share of them, rounded up, and at least 1."""
+    """The place of a quantile among `count` values: `rank` times their number, rounded up, and at least 1."""
     share = Fraction(repr(float(rank)))
     if (share * 10**MOST_DIGITS).denominator != 1:
         raise _refused(f"quantiles within a unit of more than {MOST_DIGITS} digits")

@@ -1,4 +1,4 @@
-"""Calls that a SELECT cannot have, and where what they mean is had."""
+"""Refuses calls that belong to another statement, and names that statement."""
 
 from __future__ import annotations
 

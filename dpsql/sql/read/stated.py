@@ -1,4 +1,4 @@
-"""What a statement asks to be asked with, whatever kind of statement it is."""
+"""The loss and the options that a statement gives in its own text: a query, or CREATE for a table of the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.sql.read.session_statement import CreateTable, session_statement
 
 
 def stated(text: str, dialect: str = "duckdb") -> OptionsClause:
-    """What a query, or a CREATE, asks for itself; nothing where it cannot be read, which is refused when it is asked."""
+    """The options in the text of a query or a CREATE; none where it cannot be read, which is refused when it is asked."""
     try:
         statement = session_statement(text)
     except QueryRejected:
