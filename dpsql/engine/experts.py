@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from dpsql.errors import QueryRejected
 from dpsql.learning import Schedule, WeightedMajority
 from dpsql.mechanisms import Entropy
+from dpsql.plan.nodes import Output
+from dpsql.plan.types import Type
 from dpsql.rendering import Ends
 from dpsql.result import Result
 
@@ -19,6 +23,19 @@ class Experts:
 
     place: int
     number: int
+
+    @classmethod
+    def of(cls, found: tuple[int, int] | None, outputs: Sequence[Output]) -> Experts | None:
+        """The experts whose losses are columns of an answer, if there are some. Raises QueryRejected where a loss is no number."""
+        if found is None:
+            return None
+        experts = cls(*found)
+        losses = outputs[experts.place : experts.place + experts.number]
+        if not all(loss.expr.type.numeric or loss.expr.type is Type.NULL for loss in losses):
+            raise QueryRejected(
+                "the losses of experts are numbers", code="best_expert", hint="a loss is from 0 to 1"
+            )
+        return experts
 
     def columns(self, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         """The columns of the answer: one of choices in place of the losses, by the name of the first."""

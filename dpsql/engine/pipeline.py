@@ -190,7 +190,7 @@ class Engine:
             sql,
             constants=lowered.constants,
             matrix=parsed.matrix,
-            experts=None if parsed.experts is None else Experts(*parsed.experts),
+            experts=Experts.of(parsed.experts, outer.outputs),
         )
 
     def _measured(
