@@ -22,6 +22,7 @@ import duckdb
 
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
+from dpsql.functions.casts import MOST_PRECISION
 from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, columns
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
@@ -179,10 +180,19 @@ def calls(
         else [column(place, kind, intervals[place] if intervals else None)]
         for place, kind in enumerate(types)
     ]
-    fitting = (built for arguments in itertools.product(*places) if (built := build(function, arguments)))
+    drawn = (_decimals(function, arguments) for arguments in itertools.product(*places))
+    fitting = (built for arguments in drawn if arguments and (built := build(function, arguments)))
     found = list(itertools.islice(fitting, 400))
     random.Random(function.name).shuffle(found)
     yield from found[:most]
+
+
+def _decimals(function: Function, arguments: Sequence[Expr]) -> Sequence[Expr] | None:
+    """The arguments; of an entry of decimals alone, the first is cast to one with the digits that the others say."""
+    if function.name != "cast_varchar decimal":
+        return arguments
+    cast = build(FUNCTIONS["cast_decimal"], arguments)
+    return cast and (cast, Literal(MOST_PRECISION, Type.INTEGER), arguments[2])
 
 
 def build(function: Function, arguments: Sequence[Expr]) -> Call | None:

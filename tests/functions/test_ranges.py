@@ -132,12 +132,8 @@ def test_values_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function:
         for call, boxes in inside(function, types):
             known = interval(call)
             for value in computed(engine, call, boxes, place(call)):
-                if (
-                    value is None
-                    or (isinstance(value, float) and math.isnan(value))
-                    or isinstance(value, str)
-                ):
-                    continue
+                if not isinstance(value, (int, float)) or math.isnan(value):
+                    continue  # what is no number has no interval
                 if isinstance(value, float) and math.isinf(value):
                     assert (known.high if value > 0 else known.low) is None, (write(call), boxes, known)
                 else:
