@@ -59,6 +59,7 @@ def read_back(text: str, call: Call) -> Expr:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_the_text_of_a_call_means_the_call(function: Function) -> None:
     """What the signature shows is read as the entry, with the same arguments."""
@@ -67,6 +68,7 @@ def test_the_text_of_a_call_means_the_call(function: Function) -> None:
             assert read_back(scalar(call), call) == call
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_duckdb_computes_the_same(bench: Bench, function: Function) -> None:
     """On every row the value is DuckDB's own, or NULL where that is an error, infinite or out of the calendar."""

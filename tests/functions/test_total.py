@@ -57,6 +57,7 @@ def bench() -> Bench:
     return Bench.open()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_no_row_makes_it_fail(bench: Bench, function: Function) -> None:
     """On every row there is a value that can be shown, or NULL; and NULL only where the entry says so."""
