@@ -143,16 +143,23 @@ class Dialect(Protocol):
         """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
         ...
 
-    def wide(self, number: str) -> str:
-        """A whole number in a type in which sums and products of a statement do not overflow."""
+    def wide(self, number: str, most: int | None = None) -> str:
+        """A whole number in a type in which sums and products of a statement do not overflow.
+
+        Where `most` is given, the number is of 64 bits if that is, and so are all products that are made of it.
+        """
+        ...
+
+    def narrow(self, number: str, low: int, high: int) -> str:
+        """A whole number from `low` to `high`, not NULL, in 64 bits where it fits and the engine is quicker with these."""
         ...
 
     def real(self, number: str) -> str:
         """A whole number of the type of `wide` as a DOUBLE."""
         ...
 
-    def whole_of(self, number: str) -> str:
-        """A DOUBLE that is whole and at most 2^62 in size, in the type of `wide`."""
+    def whole_of(self, number: str, most: int) -> str:
+        """A DOUBLE that is whole and from 0 to `most`, which is at most 2^62, in the type of `wide` or in 64 bits."""
         ...
 
     def wide_point(self, number: str, factors: tuple[float, float]) -> str:
@@ -178,8 +185,11 @@ class Dialect(Protocol):
         """A window function that is no aggregate, by its name in the registry, with its OVER."""
         ...
 
-    def quotient(self, dividend: str, divisor: str) -> str:
-        """The quotient of whole numbers towards zero; the divisor is not zero."""
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
+        """The quotient of whole numbers towards zero; the divisor is above zero.
+
+        Where `most` is given and of 64 bits, so are both numbers.
+        """
         ...
 
     def derived(self, query: str, name: str = "") -> str:

@@ -75,6 +75,22 @@ FAULTS = (
         f"{_BOUNDS}::test_a_bound_is_reached",
     ),
     Fault(
+        "postgres-64-bits-overflow",
+        "dpsql.backends.postgres.dialect:_fits",
+        "abs(number) < 2**63",
+        "abs(number) < 2**80",
+        "squares of contributions are taken to have 64 bits where they have more: a large value ends a query",
+        f"{_BOUNDS}::test_64_bits_are_used_where_they_suffice",
+    ),
+    Fault(
+        "postgres-narrow-numbers-are-cut",
+        "dpsql.backends.postgres.dialect:PostgresDialect.narrow",
+        """f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)\"""",
+        """f"CAST(LEAST(GREATEST({number}, {low}), {high} / 2) AS BIGINT)\"""",
+        "contributions are less than the noise is for, and the answers are wrong",
+        f"{_BOUNDS}::test_64_bits_are_used_where_they_suffice",
+    ),
+    Fault(
         "postgres-joins-lose-groups",
         "dpsql.backends.postgres.dialect:PostgresDialect.outer_join",
         'f"FULL JOIN ({query}) AS {name} ON ARRAY[{ours}] = ARRAY[{theirs}]"',

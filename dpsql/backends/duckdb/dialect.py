@@ -105,15 +105,19 @@ class DuckDBDialect:
         """An operator."""
         return f"({number} >> {bits})"
 
-    def wide(self, number: str) -> str:
+    def wide(self, number: str, most: int | None = None) -> str:  # noqa: ARG002
         """A HUGEINT has 128 bits."""
         return f"{number}::HUGEINT"
+
+    def narrow(self, number: str, low: int, high: int) -> str:  # noqa: ARG002
+        """As it is."""
+        return number
 
     def real(self, number: str) -> str:
         """A cast."""
         return f"CAST({number} AS DOUBLE)"
 
-    def whole_of(self, number: str) -> str:
+    def whole_of(self, number: str, most: int) -> str:  # noqa: ARG002
         """A cast."""
         return f"CAST({number} AS HUGEINT)"
 
@@ -139,7 +143,7 @@ class DuckDBDialect:
         """IGNORE NULLS stands after the arguments."""
         return f"{function}({', '.join(arguments)}{' IGNORE NULLS' * ignore_nulls}){over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:  # noqa: ARG002
         """The operator of whole numbers."""
         return f"{dividend} // {divisor}"
 

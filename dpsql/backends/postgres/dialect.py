@@ -152,8 +152,11 @@ class PostgresDialect:
         return f"DIV({unit}, {2**63})"
 
     def shuffled(self, values: Sequence[str]) -> str:
-        """A hash of the text of a row of them, which the settings of the connection fix."""
-        return f"HASHTEXTEXTENDED(CAST(ROW({', '.join(values)}) AS TEXT), 0)"
+        """A hash of the hash of a row of them.
+
+        The hash of a row adds those of its values up, so that the groups of all units would follow one another alike.
+        """
+        return f"HASHINT8EXTENDED(HASH_RECORD_EXTENDED(ROW({', '.join(values)}), 0), 0)"
 
     def point(self, number: str, factor: float) -> str:
         """Cast within 64 bits alone; what would be too small for a DOUBLE is 0.
@@ -186,20 +189,24 @@ class PostgresDialect:
         """An operator."""
         return f"({number} >> {bits})"
 
-    def wide(self, number: str) -> str:
-        """NUMERIC has as many digits as it takes."""
-        return f"CAST({number} AS NUMERIC)"
+    def wide(self, number: str, most: int | None = None) -> str:
+        """NUMERIC has as many digits as it takes; BIGINT, where that suffices, is several times as quick."""
+        return number if _fits(most) else f"CAST({number} AS NUMERIC)"
+
+    def narrow(self, number: str, low: int, high: int) -> str:
+        """Cast within the ends, so that no number fails; of NULL, LEAST and GREATEST would make an end."""
+        if not _fits(low) or not _fits(high):
+            return number
+        return f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
     def real(self, number: str) -> str:
         """A cast, of at most 2^190."""
         return f"CAST({number} AS {values.REAL})"
 
-    def whole_of(self, number: str) -> str:
-        """A cast within 64 bits."""
-        far = values.constant(2.0**62)
-        return (
-            f"CASE WHEN {number} BETWEEN -{far} AND {far} THEN CAST(CAST({number} AS BIGINT) AS NUMERIC) END"
-        )
+    def whole_of(self, number: str, most: int) -> str:
+        """A cast within the ends. The number is written once, as it is computed each time; NaN is above all numbers."""
+        low, high = values.constant(0.0), values.constant(float(most))
+        return f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
     def wide_point(self, number: str, factors: tuple[float, float]) -> str:
         """In two parts of 64 bits, where one does not suffice: NUMERIC takes 15 digits of a DOUBLE.
@@ -249,9 +256,9 @@ class PostgresDialect:
         """NULLs are not ignored: `require` refuses it."""
         return f"{function}({', '.join(arguments)}){over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
-        """DIV of NUMERIC."""
-        return f"DIV({dividend}, {divisor})"
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
+        """DIV of NUMERIC; the operator of BIGINT cuts digits off, too."""
+        return f"{dividend} / {divisor}" if _fits(most) else f"DIV({dividend}, {divisor})"
 
     def derived(self, query: str, name: str = '"#rows"') -> str:
         """A query in FROM has a name."""
@@ -294,6 +301,11 @@ class PostgresDialect:
 
 
 POSTGRES = PostgresDialect()
+
+
+def _fits(number: int | None) -> bool:
+    """Whether a number is known, and of 64 bits with either sign."""
+    return number is not None and abs(number) < 2**63
 
 
 def refuse(rule: str, hint: str | None = None) -> NoReturn:

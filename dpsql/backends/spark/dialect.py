@@ -163,15 +163,19 @@ class SparkDialect:
         """Not the operator, which the parser reads as the end of two types where ARRAY stands before."""
         return f"SHIFTRIGHT({number}, {bits})"
 
-    def wide(self, number: str) -> str:
+    def wide(self, number: str, most: int | None = None) -> str:  # noqa: ARG002
         """38 digits, which hold all that a statement adds up and multiplies: see `planning.clamping.NORM_BITS`."""
         return f"CAST({number} AS {WIDE})"
+
+    def narrow(self, number: str, low: int, high: int) -> str:  # noqa: ARG002
+        """As it is."""
+        return number
 
     def real(self, number: str) -> str:
         """A cast, to the nearest DOUBLE."""
         return f"CAST({number} AS DOUBLE)"
 
-    def whole_of(self, number: str) -> str:
+    def whole_of(self, number: str, most: int) -> str:  # noqa: ARG002
         """A cast within 64 bits."""
         return f"CAST(TRY_CAST({number} AS BIGINT) AS {WIDE})"
 
@@ -212,7 +216,7 @@ class SparkDialect:
         """IGNORE NULLS stands after the parentheses."""
         return f"{function}({', '.join(arguments)}){' IGNORE NULLS' * ignore_nulls}{over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:  # noqa: ARG002
         """What is left of a division is taken away before, so that the quotient is whole; it has at most 32 digits."""
         ours, theirs = (f"CAST({number} AS {WIDE})" for number in (dividend, divisor))
         return f"CAST(TRY_DIVIDE({ours} - TRY_MOD({ours}, {theirs}), {theirs}) AS {WIDE})"

@@ -51,7 +51,7 @@ def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
 
 def bounded(bound: ContributionBound, columns: str, source: str) -> str:
     """All groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
-    allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
+    allowed = dialect().narrow(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
     ranked = f"SELECT {columns}, {allowed} AS m FROM {RANKED}"
     if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"

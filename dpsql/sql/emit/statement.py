@@ -22,7 +22,13 @@ from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
-from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
+from dpsql.sql.emit.clamp_histograms import (
+    COUNTED,
+    clamp_histogram,
+    counted_pairs,
+    most_total,
+    orders_groups,
+)
 from dpsql.sql.emit.dialect import common, dialect, holding, read_often, written_in
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
@@ -407,14 +413,14 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """The contribution of a unit to a group, by name: non-NULL rows and their total, limited to the counted rows."""
     for index, measure in _summed(analysis):
-        count = f"LEAST(c{index}, m)"
+        count = dialect().narrow(f"LEAST(c{index}, m)", 0, analysis.bound.rows)
         yield f"c{index}", count
         if measure.lattice is not None:
-            low, high, wide = measure.lattice.low, measure.lattice.high, dialect().wide(count)
-            yield (
-                f"t{index}",
-                f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))",
-            )
+            low, high = measure.lattice.low, measure.lattice.high
+            wide = dialect().wide(count, most_total(analysis, measure))
+            total = f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))"
+            ends = (min(low, 0) * analysis.bound.rows, max(high, 0) * analysis.bound.rows)
+            yield f"t{index}", dialect().narrow(total, *ends)
 
 
 def _point(measure: Measurand, name: str) -> str:
