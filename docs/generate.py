@@ -396,7 +396,7 @@ def engines() -> str:
         "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
         "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions. Of the",
         "rows of a unit they have windows, and all aggregates: counts, sums, means, of distinct values too, least and greatest values,",
-        "ARG_MIN, ARG_MAX, MEDIAN and QUANTILE_DISC.",
+        "ARG_MIN, ARG_MAX, MEDIAN, QUANTILE_DISC and quartiles.",
         "",
     ]
     for engine, (_, cannot) in rooms.items():

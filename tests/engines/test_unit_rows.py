@@ -68,7 +68,13 @@ def test_windows_that_ignore_nulls_are_refused(pair: Pair, window: str) -> None:
     assert caught.value.code == "engine"
 
 
-@pytest.mark.parametrize("value", ["QUANTILE_CONT(x, 0.3)", "QUANTILE_DISC(x, 0.1234567)"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("QUANTILE_CONT(x, 0.25)", "QUANTILE_CONT(n, 0.3)", "QUANTILE_CONT(raw, 0.25)"),
+        "QUANTILE_DISC(x, 0.1234567)",
+    ],
+)
 def test_quantiles_whose_last_digit_differs_are_refused(pair: Pair, value: str) -> None:
     """What lies between two values is rounded as the processor does it; long ranks do not fit whole numbers."""
     prepared(pair.duckdb, unit_rows.of_groups((value,)))

@@ -118,6 +118,10 @@ AGGREGATES = (
     "CASE WHEN MIN(yes) THEN 1 ELSE 0 END",
     "CASE WHEN MIN(h) < MAX(h) THEN 1 ELSE 0 END",
     "SUM(x)",
+    "QUANTILE_CONT(n, 0.25)",
+    "QUANTILE_CONT(n * n - 3, 0.984375)",
+    "QUANTILE_CONT(x, 0)",
+    "LEAST(GREATEST(QUANTILE_CONT(wild, 1), -9), 9)",
 )
 """Aggregates of a unit's rows that every engine is asked for."""
 UUIDS = ("CASE WHEN MIN(uid) < MAX(uid) THEN 1 ELSE 0 END", "COUNT(DISTINCT uid)")

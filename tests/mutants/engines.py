@@ -258,6 +258,14 @@ FAULTS = (
         f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-MEDIAN(x)]",
     ),
     Fault(
+        "quartiles-are-weighted-the-other-way",
+        "dpsql.sql.emit.ranked:_Made._between",
+        """_called("multiply", high, weight)""",
+        """_called("multiply", low, weight)""",
+        "a quartile between two values is the lower one",
+        f"{_UNIT_ROWS}::test_aggregates_of_a_unit_have_the_same_values[k-QUANTILE_CONT(n, 0.25)]",
+    ),
+    Fault(
         "postgres-true-is-least",
         "dpsql.backends.postgres.dialect",
         """{"min": "BOOL_AND({0})", "max": "BOOL_OR({0})"}""",

@@ -61,7 +61,8 @@ _EXTREMES = MappingProxyType(
 
 CANNOT = (
     "IGNORE NULLS in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
+    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "quantiles within a unit of more than 6 digits",
     "aggregates of public rows below the release",
     "elements of lists, and fields of composite types",
     "names of more than 63 bytes",
@@ -91,9 +92,9 @@ class PostgresDialect:
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"PostgreSQL is not asked for {CANNOT[2]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -101,7 +102,7 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[4]}", "give tables and columns shorter names")
+                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""

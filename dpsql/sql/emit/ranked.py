@@ -3,9 +3,11 @@
 Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
 Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
 quantile q is the value at the place n q, rounded up, or at 1; the median is the middle of the values at the places
-(n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. What is best by y is at the place 1 where the rows without a
+(n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. Other quantiles between two values are at 1 + (n - 1) q,
+of whole numbers and for q = k / 2^j where all products and sums have at most 53 bits: then no order of rounding, and no fused
+multiplication, makes another number. What is best by y is at the place 1 where the rows without a
 value of either are last. Each place has one row, so that MIN over it is its value.
-Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1 and 2.
+Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1, 2 and 7; IEEE 754-2019, section 5.4.1.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from dpsql.plan.types import Type
 
 MOST_DIGITS = 6
 """Digits after the point of a quantile's rank: the number of a unit's rows times as many powers of ten is a BIGINT."""
+_EXACT = 2**53
+"""Up to this size each whole number is a DOUBLE."""
 _PLACED, _GROUPS = "#placed", "#groups"
 _NONE = Literal(None, Type.NULL)
 
@@ -98,9 +102,11 @@ class _Made:
         if item.function == "quantile_disc":
             at = _called("eq", place, place_of(count, rank))
             return self._aggregate(PerUnitAggregate("min", _called("case", at, value, _NONE)), column.facts)
-        if rank != Fraction(1, 2):
-            raise _refused("quantiles within a unit that lie between two values, but for the median")
-        return self._median(value, place, count)
+        if rank in (0, 1):
+            return _called("cast_double", self._extreme("max" if rank else "min", value))
+        if rank == Fraction(1, 2):
+            return self._median(value, place, count)
+        return self._between(value, place, count, rank)
 
     def _median(self, value: Column, place: Column, count: Column) -> Expr:
         ends = _called(
@@ -110,13 +116,44 @@ class _Made:
         )
         middle = _called("case", ends, value, _NONE)
         low, high = (
-            _called("cast_double", self._aggregate(PerUnitAggregate(name, middle), value.facts))
-            for name in ("min", "max")
+            _called("cast_double", self._extreme(name, middle, value.facts)) for name in ("min", "max")
         )
-        half = Literal(0.5, Type.DOUBLE)
+        half = _real(Fraction(1, 2))
         between = _called("add", _called("multiply", low, half), _called("multiply", high, half))
         # Halves of the least numbers are rounded.
         return _called("least", _called("greatest", between, low), high)
+
+    def _between(self, value: Column, place: Column, count: Column, rank: Fraction) -> Expr:
+        """The two values around 1 + (n - 1) q, weighted by how near they are; with one alone, the other's weight is 0."""
+        around, parts = value.facts.interval, rank.denominator
+        dyadic = parts & (parts - 1) == 0
+        if not (
+            value.type is Type.INTEGER and dyadic and around.bounded and around.magnitude * parts <= _EXACT
+        ):
+            raise _refused("quantiles within a unit that lie between two values, but for those listed")
+        before = _called("multiply", _called("subtract", count, _whole(1)), _whole(rank.numerator))
+        first = _called("quotient_by", before, _whole(parts))
+        last = _called("quotient_by", _called("add", before, _whole(parts - 1)), _whole(parts))
+        ends = _called("or", *(_called("eq", place, _called("add", end, _whole(1))) for end in (first, last)))
+        low, high = (
+            _called("cast_double", self._extreme(name, _called("case", ends, value, _NONE), value.facts))
+            for name in ("min", "max")
+        )
+        above = _called("remainder_by", before, _whole(parts))
+        weight = _called(
+            "multiply",
+            _called("cast_double", self._extreme("max", above)),
+            _real(Fraction(1, parts)),
+        )
+        rest = _called("subtract", _real(Fraction(1)), weight)
+        return _called("add", _called("multiply", low, rest), _called("multiply", high, weight))
+
+    def _extreme(self, name: str, value: Expr, facts: Facts | None = None) -> Column:
+        """MIN or MAX over the group of values whose facts are those given, or those of whole numbers."""
+        known = facts or (
+            value.facts if isinstance(value, Column) else Facts(value.type, "", interval(value))
+        )
+        return self._aggregate(PerUnitAggregate(name, value), known)
 
     def _best(self, value: Column, by: Column, facts: Facts, *, highest: bool) -> Expr:
         missing = _called("or", _called("is_null", value), _called("is_null", by))
@@ -156,6 +193,10 @@ def _whole(value: int) -> Literal:
     return Literal(value, Type.INTEGER)
 
 
+def _real(value: Fraction) -> Literal:
+    return Literal(float(value), Type.DOUBLE)
+
+
 def _called(name: str, *arguments: Expr) -> Call:
     found = call(name, *arguments)
     if found is None:
@@ -167,5 +208,5 @@ def _refused(what: str) -> QueryRejected:
     return QueryRejected(
         f"this engine is not asked for {what}",
         code="engine",
-        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB",
+        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
     )
