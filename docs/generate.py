@@ -31,7 +31,7 @@ from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
 from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
 from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
-from dpsql.backends.spellings import ByType, Spelling
+from dpsql.backends.spellings import ByCall, ByType, Spelling
 from dpsql.cli.app import app
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.document import markdown
@@ -419,7 +419,7 @@ def engines() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _spelt(spelling: Spelling | ByType | None) -> tuple[str, str]:
+def _spelt(spelling: Spelling | ByType | ByCall | None) -> tuple[str, str]:
     """Of which types an engine has a function, and why it is total there."""
     if spelling is None:
         return "no", ""

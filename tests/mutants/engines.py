@@ -298,6 +298,30 @@ FAULTS = (
         "tests/engines/test_spark_functions.py::test_letters_become_those_of_duckdb",
     ),
     Fault(
+        "postgres-changes-latin-letters-alone",
+        "dpsql.backends.postgres.functions:_cased",
+        'f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"',
+        'f"CASE WHEN a !~ {letters} THEN a ELSE {some} END"',
+        "LOWER leaves Greek capitals as they are",
+        "tests/engines/test_functions.py::test_letters_become_those_of_duckdb",
+    ),
+    Fault(
+        "spark-escapes-what-it-cannot",
+        "dpsql.backends.spark.functions:_escapes_well",
+        'escape not in re.sub(escaped, "", str(pattern.value))',
+        "True",
+        "a pattern that escapes a letter ends a query in Spark",
+        "tests/engines/test_spark_functions.py::test_patterns_with_escapes",
+    ),
+    Fault(
+        "expressions-match-anywhere",
+        "dpsql.backends.plain_patterns:alternatives",
+        'whole or part[3] != ""',
+        "whole",
+        "a regular expression that ends with $ is searched for in all of a text",
+        "tests/engines/test_functions.py::test_regular_expressions_that_are_texts",
+    ),
+    Fault(
         "postgres-decimals-are-cast-plainly",
         "dpsql.backends.postgres.functions",
         """

@@ -13,9 +13,11 @@ Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from dpsql.backends.letters import changed
+from dpsql.backends.plain_patterns import PLAIN, plain_pattern
 from dpsql.backends.postgres.columns import MOST_BYTES
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
 from dpsql.backends.spellings import (
@@ -24,8 +26,10 @@ from dpsql.backends.spellings import (
     COMPARES,
     DEFINED,
     MOST_WILDCARDS,
+    ByCall,
     ByType,
     Spelling,
+    Spellings,
     few_wildcards,
     has_constant,
     known_text,
@@ -68,6 +72,38 @@ def _short(text: str) -> str:
     return _held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
 
 
+_NEAR = 0x250
+"""The first letter beyond the Latin ones that most texts have alone."""
+
+
+def _cased(function: str, text: str) -> str:
+    """A text with the letters that DuckDB's `lower` or `upper` gives it.
+
+    Letters of ASCII are changed under the collation that knows no others. TRANSLATE compares each letter with all that it
+    may change, so it is asked for the texts that have one of them, and for the Latin letters where there are no others.
+    """
+    pairs = [pair for pair in zip(*changed(function), strict=True) if not pair[0].isascii()]
+    near = [pair for pair in pairs if ord(pair[0]) < _NEAR]
+    some, most = (
+        f"TRANSLATE(a, {constant(''.join(p[0] for p in part))}, {constant(''.join(p[1] for p in part))})"
+        for part in (near, pairs)
+    )
+    letters = constant(f"[{''.join(pair[0] for pair in pairs)}]")
+    beyond = constant(f"[^\\u0001-\\u{_NEAR - 1:04x}]")
+    body = f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"
+    return _held(body, f'{function.upper()}({text} COLLATE "C")')
+
+
+def _in_any_case(end: str) -> Callable[[Call], str | None]:
+    """LIKE of texts without capitals."""
+
+    def made(call: Call) -> str | None:
+        text, pattern = (_cased("lower", part) for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE {end})" if few_wildcards(call) else None
+
+    return made
+
+
 _DIGITS = 15
 """The digits of a DOUBLE that PostgreSQL's NUMERIC has of it."""
 _GUARDED = (
@@ -76,6 +112,9 @@ _GUARDED = (
 )
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _LOGARITHM = "of 0 it is NULL, below NaN"
+_LETTERS = (
+    f"each letter becomes the one that DuckDB has for it; of more than {MOST_BYTES:,} bytes there is none"
+)
 _BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
@@ -218,7 +257,14 @@ def _few_digits(call: Call) -> bool:
 
 _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
 
-SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+_TESTS = {
+    (False, False): "STRPOS(a, {0}) > 0",
+    (True, False): "STARTS_WITH(a, {0})",
+    (False, True): "RIGHT(a, LENGTH({0})) = {0}",
+    (True, True): "a = {0}",
+}
+
+SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
@@ -298,6 +344,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             _held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
+        "lower": ByCall(lambda _: _short(_cased("lower", "{0}")), _LETTERS),
+        "upper": ByCall(lambda _: _short(_cased("upper", "{0}")), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
@@ -341,6 +389,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
             only=few_wildcards,
         ),
+        "like_escape": Spelling(
+            "({0} LIKE {1} ESCAPE {2})",
+            f"a constant that does not end with its escape is a pattern; of at most {MOST_WILDCARDS} %",
+            only=few_wildcards,
+        ),
+        "ilike": ByCall(_in_any_case("''"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(_in_any_case("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"),
+        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, _held), PLAIN),
+        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, _held, whole=True), PLAIN),
         # moments of numbers
         "make_timestamp_us": _of_micros("CAST({0} AS NUMERIC)"),
         **dict.fromkeys(("make_timestamp_ms", "from_epoch_ms"), _of_micros("CAST({0} AS NUMERIC) * 1000")),

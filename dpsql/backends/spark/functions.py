@@ -13,11 +13,11 @@ does not fail in Java).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from dpsql.backends.letters import changed
+from dpsql.backends.plain_patterns import PLAIN, plain_pattern
 from dpsql.backends.spark.columns import MOST_BYTES
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
@@ -26,8 +26,10 @@ from dpsql.backends.spellings import (
     COMPARES,
     DEFINED,
     MOST_WILDCARDS,
+    ByCall,
     ByType,
     Spelling,
+    Spellings,
     few_wildcards,
     has_constant,
     known_text,
@@ -52,6 +54,7 @@ _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 _LETTERS = f"each letter becomes the one that DuckDB has for it; {_SHORT}"
+_ESCAPES = "a constant that escapes wildcards and its escape alone is a pattern"
 _NAMED = "a text of every day of the calendar"
 
 
@@ -92,23 +95,32 @@ def _without_escape(call: Call) -> bool:
     return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cased(Spelling):
-    """A template in which a text in #lower(…) or #upper(…) has the letters that DuckDB gives it."""
-
-    def template(self, call: Call) -> str | None:
-        """The template with the tables of letters, which are read when they are needed first."""
-        if not self.only(call):
-            return None
-        return _CASE.sub(lambda found: _translated(found[1], found[2]), self.sql)
-
-
-_CASE = re.compile(r"#(lower|upper)\(([^()]*)\)")
-
-
 def _translated(function: str, text: str) -> str:
     before, after = map(constant, changed(function))
     return f"TRANSLATE({text}, {before}, {after})"
+
+
+def _like(function: str = "") -> Callable[[Call], str | None]:
+    """LIKE of texts, of what `function` makes of their letters if one is named, with the escape of the call if it has one."""
+
+    def made(call: Call) -> str | None:
+        escape = "".join(str(part.value) for part in call.arguments[2:] if isinstance(part, Literal))
+        fits = _escapes_well(call, escape) if escape else _without_escape(call)
+        text, pattern = (_translated(function, part) if function else part for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE '\\u{ord(escape or ESCAPE):04x}')" if fits else None
+
+    return made
+
+
+def _escapes_well(call: Call, escape: str) -> bool:
+    """Whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
+    pattern = call.arguments[1]
+    escaped = rf"{re.escape(escape)}[%_{re.escape(escape)}]"
+    return (
+        few_wildcards(call)
+        and isinstance(pattern, Literal)
+        and escape not in re.sub(escaped, "", str(pattern.value))
+    )
 
 
 def _short(text: str) -> str:
@@ -213,7 +225,14 @@ _MONTHS = (
     *("November", "December"),
 )
 
-SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+_TESTS = {
+    (False, False): "CONTAINS(a, {0})",
+    (True, False): "STARTSWITH(a, {0})",
+    (False, True): "ENDSWITH(a, {0})",
+    (True, True): "a = {0}",
+}
+
+SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
@@ -300,8 +319,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "lower": _Cased(_short("#lower({0})"), _LETTERS),
-        "upper": _Cased(_short("#upper({0})"), _LETTERS),
+        "lower": ByCall(lambda _: _short(_translated("lower", "{0}")), _LETTERS),
+        "upper": ByCall(lambda _: _short(_translated("upper", "{0}")), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
@@ -316,16 +335,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "concat_ws": Spelling(_short("CONCAT_WS({args})"), _SHORT, only=texts),
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
-        "like": Spelling(
-            "({0} LIKE {1} ESCAPE '\\u0001')",
+        "like": ByCall(
+            _like(),
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
-            only=_without_escape,
         ),
-        "ilike": _Cased(
-            "(#lower({0}) LIKE #lower({1}) ESCAPE '\\u0001')",
-            f"as LIKE, of at most {MOST_WILDCARDS} %",
-            only=_without_escape,
-        ),
+        "ilike": ByCall(_like("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "like_escape": ByCall(_like(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(_like("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
+        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
         # parts of dates
         **{
             name: _part(f"{word}({{}})")
