@@ -27,6 +27,7 @@ class DuckDBDialect:
     holds: bool = False
     lists: bool = True
     places: bool = True
+    public_groups: bool = True
     by_place: frozenset[str] = frozenset()
 
     def require(self, release: Release) -> None:

@@ -63,7 +63,7 @@ CANNOT = (
     "IGNORE NULLS in windows within a unit",
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
-    "aggregates of public rows below the release",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of composite types",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
@@ -80,6 +80,7 @@ class PostgresDialect:
     holds: bool = False
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:

@@ -45,7 +45,7 @@ CANNOT = (
     "frames of GROUPS and EXCLUDE in windows within a unit",
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
-    "aggregates of public rows below the release",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of structs",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
     "times of day and UUID, which Spark does not have",
@@ -69,6 +69,7 @@ class SparkDialect:
     holds: bool = True
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
