@@ -64,6 +64,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def ignores_nulls(self) -> bool:
+        """Whether window functions take IGNORE NULLS; those of others take places that are computed."""
+        ...
+
+    @property
     def public_groups(self) -> bool:
         """Whether it is asked for groups of public rows; of others they are known before, and are constants."""
         ...

@@ -60,7 +60,7 @@ _EXTREMES = MappingProxyType(
 """The extremes of types that MIN and MAX do not take in every version."""
 
 CANNOT = (
-    "IGNORE NULLS in windows within a unit",
+    "IGNORE NULLS in windows within a unit whose frames have EXCLUDE",
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
     "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
@@ -81,6 +81,7 @@ class PostgresDialect:
     lists: bool = False
     places: bool = False
     public_groups: bool = False
+    ignores_nulls: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
@@ -88,8 +89,6 @@ class PostgresDialect:
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
                 refuse("PostgreSQL is not asked for this")
-            if isinstance(part, PerUnitWindows) and any(window.ignore_nulls for window in part.windows):
-                refuse(f"PostgreSQL is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
@@ -248,8 +247,11 @@ class PostgresDialect:
         return f"CAST(SUM({each}) AS {values.REAL}) / CAST(COUNT({each}) AS {values.REAL})"
 
     def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:  # noqa: ARG002
-        """NULLs are not ignored: `require` refuses it."""
-        return f"{function}({', '.join(arguments)}){over}"
+        """NULLs are not ignored. A count that is no INTEGER, or below 1, would fail; no row is so far away."""
+        *values, last = arguments or ("",)
+        if function == "nth_value":
+            last = f"CAST(CASE WHEN {last} BETWEEN 1 AND {2**31 - 1} THEN {last} END AS INTEGER)"
+        return f"{function}({', '.join([*values, last])}){over}"
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """DIV of NUMERIC."""

@@ -70,6 +70,7 @@ class SparkDialect:
     lists: bool = False
     places: bool = False
     public_groups: bool = False
+    ignores_nulls: bool = True
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
