@@ -346,6 +346,30 @@ FAULTS = (
         "tests/engines/test_fixtures.py::test_groups_of_public_rows_are_duckdb_s",
     ),
     Fault(
+        "postgres-powers-overflow",
+        "dpsql.backends.postgres.functions",
+        "f\"WHEN {_TIMES} < -708 THEN 0 ELSE POWER(a, b) END\"",
+        "\"ELSE POWER(a, b) END\"",
+        "a power too small for a DOUBLE ends a query in PostgreSQL",
+        f"{_FUNCTIONS}[power]",
+    ),
+    Fault(
+        "postgres-buckets-begin-with-1970",
+        "dpsql.backends.postgres.functions:_bucket",
+        """_held(f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since)""",
+        """_held(f"CAST(a - MOD(MOD(a, {width}) + {width}, {width}) AS NUMERIC)", since)""",
+        "buckets of weeks begin on Thursdays in PostgreSQL",
+        f"{_FUNCTIONS}[time_bucket_week]",
+    ),
+    Fault(
+        "formats-have-no-zeros",
+        "dpsql.backends.postgres.functions:_padded",
+        """f"LPAD(CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS TEXT), {digits}, '0')\"""",
+        """f"CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS TEXT)\"""",
+        "STRFTIME of PostgreSQL lacks leading zeros",
+        f"{_FUNCTIONS}[strftime]",
+    ),
+    Fault(
         "postgres-decimals-are-cast-plainly",
         "dpsql.backends.postgres.functions",
         """
