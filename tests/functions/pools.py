@@ -23,6 +23,7 @@ import duckdb
 from dpsql.backends.letters import changed
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS, call
+from dpsql.functions.casts import MOST_PRECISION
 from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, columns
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
@@ -158,6 +159,12 @@ CONSTANT_TEXTS = frozenset({"trim_characters", "ltrim_characters", "rtrim_charac
 """Entries whose second argument is a constant on all engines but DuckDB."""
 
 
+_CONSTANTS_OF: Mapping[str, tuple[Value, ...]] = {
+    "strftime": ("%Y-%m-%d", "%H:%M:%S%%", "%F{}|%T", "it's 5 {0}", "", "%j %q"),
+}
+"""Constants of entries that say more of them."""
+
+
 def calls(
     function: Function,
     types: Signature,
@@ -175,15 +182,24 @@ def calls(
     if intervals is None and function.whole:
         yield from calls(function, types, [Interval(-1, 1)] * len(types), most, constants=constants)
     places = [
-        [Literal(value, kind) for value in CONSTANTS[kind]]
+        [Literal(value, kind) for value in _CONSTANTS_OF.get(function.name, CONSTANTS[kind])]
         if place in function.literals or (place and (constants or function.name == "in"))
         else [column(place, kind, intervals[place] if intervals else None)]
         for place, kind in enumerate(types)
     ]
-    fitting = (built for arguments in itertools.product(*places) if (built := build(function, arguments)))
+    drawn = (_decimals(function, arguments) for arguments in itertools.product(*places))
+    fitting = (built for arguments in drawn if arguments and (built := build(function, arguments)))
     found = list(itertools.islice(fitting, 400))
     random.Random(function.name).shuffle(found)
     yield from found[:most]
+
+
+def _decimals(function: Function, arguments: Sequence[Expr]) -> Sequence[Expr] | None:
+    """The arguments; of an entry of decimals alone, the first is cast to one with the digits that the others say."""
+    if function.name != "cast_varchar decimal":
+        return arguments
+    cast = build(FUNCTIONS["cast_decimal"], arguments)
+    return cast and (cast, Literal(MOST_PRECISION, Type.INTEGER), arguments[2])
 
 
 def build(function: Function, arguments: Sequence[Expr]) -> Call | None:
