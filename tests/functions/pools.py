@@ -188,7 +188,9 @@ def calls(
         for place, kind in enumerate(types)
     ]
     drawn = (_decimals(function, arguments) for arguments in itertools.product(*places))
-    fitting = (built for arguments in drawn if arguments and (built := build(function, arguments)))
+    fitting = (
+        built for arguments in drawn if arguments is not None and (built := build(function, arguments))
+    )
     found = list(itertools.islice(fitting, 400))
     random.Random(function.name).shuffle(found)
     yield from found[:most]
