@@ -195,8 +195,8 @@ FAULTS = (
     ),
     Fault(
         "spark-tables-may-change",
-        "dpsql.backends.spark.connection:SparkBackend.snapshot",
-        "self._marks is None or self._definitions() == self._marks",
+        "dpsql.backends.spark.connection:SparkBackend._are_unchanged",
+        "self._marks is None or found == self._marks[name]",
         "True",
         "a table that was replaced by a view is read",
         f"{_SPARK}::test_a_table_that_changes_is_refused_before_a_charge",
