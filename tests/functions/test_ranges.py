@@ -173,7 +173,7 @@ def test_domains_are_derived() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "size"),
-    [(1e20, 1e20, None), (-1e308, -1e308, None), (2.0**63 - 1024, 1e20, 1024), (3.0, 4.0, 2)],
+    [(1e20, 1e20, None), (-1e308, -1e308, None), (3.0, 4.0, 2)],
 )
 def test_the_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: int | None) -> None:
     """Whole numbers beyond are NULL in the engine, and so no keys of groups."""
