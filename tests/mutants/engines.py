@@ -30,8 +30,8 @@ FAULTS = (
     ),
     Fault(
         "postgres-sums-wrap",
-        "dpsql.backends.postgres.functions:_narrowed",
-        'f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END"',
+        "dpsql.backends.postgres.held:narrowed",
+        'f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END"',
         '"CAST(a AS BIGINT)"',
         "a whole number beyond 64 bits ends a query in PostgreSQL",
         f"{_FUNCTIONS}[add]",
@@ -371,7 +371,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-buckets-begin-with-1970",
-        "dpsql.backends.postgres.functions:_bucket.made",
+        "dpsql.backends.postgres.moments:_bucket.made",
         'f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)"',
         'f"CAST(a - MOD(MOD(a, {width}) + {width}, {width}) AS NUMERIC)"',
         "buckets of weeks begin on Thursdays in PostgreSQL",
@@ -379,9 +379,9 @@ FAULTS = (
     ),
     Fault(
         "formats-have-no-zeros",
-        "dpsql.backends.postgres.functions:_padded",
-        """f"LPAD(CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS TEXT), {digits}, '0')\"""",
-        """f"CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS TEXT)\"""",
+        "dpsql.backends.postgres.moments:_padded",
+        """f"LPAD(CAST(TRUNC(EXTRACT({field} FROM {moment(0)})) AS TEXT), {digits}, '0')\"""",
+        """f"CAST(TRUNC(EXTRACT({field} FROM {moment(0)})) AS TEXT)\"""",
         "STRFTIME of PostgreSQL lacks leading zeros",
         f"{_FUNCTIONS}[strftime]",
     ),
@@ -406,7 +406,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-moments-leave-the-calendar",
-        "dpsql.backends.postgres.functions:_of_micros",
+        "dpsql.backends.postgres.moments:_of_micros",
         """f"CASE WHEN a BETWEEN {low} AND {high} THEN TIMESTAMP '1970-01-01' + ({added}) END\"""",
         """f"TIMESTAMP '1970-01-01' + ({added})\"""",
         "a number that is no moment ends a query in PostgreSQL",
