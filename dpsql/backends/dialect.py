@@ -49,6 +49,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def ranks_all(self) -> bool:
+        """Whether the groups of all units are put in order, in one pass, rather than those of units beyond a bound in several."""
+        ...
+
+    @property
     def lists(self) -> bool:
         """Whether many rows of constants are written as lists that UNNEST takes apart, one for each column."""
         ...
@@ -202,8 +207,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def derived(self, query: str, name: str = "") -> str:
-        """A query in FROM, under a name where one is needed."""
+    def derived(self, query: str, name: str = "", *, once: bool = False) -> str:
+        """A query in FROM, under a name where one is needed; with `once`, each of its values is computed once a row."""
         ...
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -234,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "dpsql.sql.emit.bounding:bounded",
+        "dpsql.sql.emit.bounding:_counted",
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-dropped",
-        "dpsql.sql.emit.bounding:bounded",
+        "dpsql.sql.emit.bounding:_counted",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",

@@ -25,6 +25,7 @@ class DuckDBDialect:
     nan: str = values.NAN
     stages: bool = True
     holds: bool = False
+    ranks_all: bool = False
     lists: bool = True
     places: bool = True
     public_groups: bool = True
@@ -149,8 +150,8 @@ class DuckDBDialect:
         """The operator of whole numbers."""
         return f"{dividend} // {divisor}"
 
-    def derived(self, query: str, name: str = "") -> str:
-        """A query in FROM needs no name."""
+    def derived(self, query: str, name: str = "", *, once: bool = False) -> str:  # noqa: ARG002
+        """A query in FROM needs no name; its values are computed once."""
         return f"({query}) AS {name}" if name else f"({query})"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -78,6 +78,7 @@ class PostgresDialect:
     nan: str = values.NAN
     stages: bool = False
     holds: bool = False
+    ranks_all: bool = False
     lists: bool = False
     places: bool = False
     public_groups: bool = False
@@ -264,9 +265,9 @@ class PostgresDialect:
         """DIV of NUMERIC; the operator of BIGINT cuts digits off, too."""
         return f"{dividend} / {divisor}" if _fits(most) else f"DIV({dividend}, {divisor})"
 
-    def derived(self, query: str, name: str = '"#rows"') -> str:
-        """A query in FROM has a name."""
-        return f"({query}) AS {name}"
+    def derived(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:
+        """A query in FROM has a name; one with OFFSET is not merged into the query around it."""
+        return f"({query}{' OFFSET 0' * once}) AS {name}"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """EXISTS."""

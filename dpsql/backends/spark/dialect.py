@@ -67,6 +67,7 @@ class SparkDialect:
     nan: str = values.NAN
     stages: bool = True
     holds: bool = True
+    ranks_all: bool = True
     lists: bool = False
     places: bool = False
     public_groups: bool = False
@@ -224,8 +225,8 @@ class SparkDialect:
         ours, theirs = (f"CAST({number} AS {WIDE})" for number in (dividend, divisor))
         return f"CAST(TRY_DIVIDE({ours} - TRY_MOD({ours}, {theirs}), {theirs}) AS {WIDE})"
 
-    def derived(self, query: str, name: str = '"#rows"') -> str:
-        """A query in FROM has a name."""
+    def derived(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:  # noqa: ARG002
+        """A query in FROM has a name; what takes long is held."""
         return f"({query}) AS {name}"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -17,6 +17,8 @@ from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.scalars import constant
 
+GROUPS = "groups"
+"""The number of the groups of a unit."""
 COUNTED = '"#counted"'
 """The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
 
@@ -32,9 +34,8 @@ def orders_groups(clamps: Sequence[Clamp]) -> bool:
 def counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """The common table expression of the pairs of `source`, with the columns `held`."""
-    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
-    pairs = f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
+    """The query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
+    pairs = plain_pairs(keys, clamps, source, held)
     windows = [
         f"{_of_unit(clamp, amount_of(clamp, clamp.measures[0], sign))} AS {total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
@@ -42,9 +43,23 @@ def counted_pairs(
         for sign in clamp.sides
     ]
     if orders_groups(clamps):
-        windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
-        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs)}"
-    return f"{COUNTED} AS (\n  {pairs}\n)"
+        counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
+        # Where groups are not counted, any of a unit's may be its first, and no hash is needed; unless they are in that order.
+        order = (
+            group_order(analysis, keys)
+            if counts or dialect().ranks_all
+            else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+        )
+        windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
+        windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
+        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs, once=True)}"
+    return pairs
+
+
+def plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
+    """The query of the pairs of `source` that have counted rows, with the columns `held`."""
+    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
+    return f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
 
 
 def clamp_histogram(

@@ -21,7 +21,7 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
-from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.emit.bounding import CONTRIBUTION, limited
 from dpsql.sql.emit.clamp_histograms import (
     COUNTED,
     clamp_histogram,
@@ -122,9 +122,7 @@ def _emitted(
         return whole
     with holding() as before:
         ctes, source = _pairs(analysis, keys, clamps)
-    items = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
-    pairs = f"SELECT {', '.join(items)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
-    made = stages(analysis, clamps, (ctes, pairs))
+    made = stages(analysis, keys, clamps, (ctes, source), _held(analysis))
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
 
@@ -274,7 +272,8 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
     ctes, source = _pairs(analysis, keys, clamps)
     if clamps:
-        ctes.append(counted_pairs(analysis, keys, clamps, source, _held(analysis)))
+        pairs = counted_pairs(analysis, keys, clamps, source, _held(analysis))
+        ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
         return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
     summed = _unit_aggregates(analysis)
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
@@ -301,11 +300,8 @@ def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tupl
         # Histograms are of the same contributions as the sums.
         ctes, held = read_often(CONTRIBUTION, contribution) if clamps else common(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {held}"
-    ctes, held = read_often(CONTRIBUTION, contribution)
-    ctes += ranking(analysis, bound, keys, held)
     names = [*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)]
-    source = bounded(bound, ", ".join(names), held)
-    return ctes, source
+    return limited(analysis, bound, keys, ", ".join(names), contribution)
 
 
 def _held(analysis: Analysis) -> list[str]:
@@ -402,12 +398,8 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes, held = read_often(CONTRIBUTION, grouped)
-    ctes += ranking(analysis, bound, pair, held)
-    return (
-        f"WITH {', '.join(ctes)}\n",
-        f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0",
-    )
+    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped)
+    return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(counted)} WHERE m > 0"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
