@@ -63,6 +63,16 @@ class Dialect(Protocol):
         """The aggregates within a unit, by their names in the registry, that are computed of numbered rows."""
         ...
 
+    @property
+    def ignores_nulls(self) -> bool:
+        """Whether window functions take IGNORE NULLS; those of others take places that are computed."""
+        ...
+
+    @property
+    def public_groups(self) -> bool:
+        """Whether it is asked for groups of public rows; of others they are known before, and are constants."""
+        ...
+
     def require(self, release: Release) -> None:
         """Refuses a release that the engine cannot be asked for: QueryRejected with code `engine`, before any charge."""
         ...

@@ -38,6 +38,8 @@ CONFIDENCE = 0.95
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
 _LISTED = 6
+_MOST_CONSTANTS = 4
+"""For so many constants of a comparison a notice says why none matches: each is looked up among all values of a column."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
@@ -244,10 +246,12 @@ def _excluded(outer: OuterQuery) -> Iterator[str]:
         constants = [each for each in arguments if isinstance(each, Literal)]
         for column in arguments if constants else ():
             if isinstance(column, Column):
-                for constant in constants:
-                    if _comparable(constant, column):
-                        mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
-                        yield from _never(call, column, mirrored, constant)
+                mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
+                known = [each for each in dict.fromkeys(constants) if _comparable(each, column)]
+                never = _never(column, mirrored, known)
+                yield from (_why_never(call, column, constant) for constant in never[:_MOST_CONSTANTS])
+                if len(never) > _MOST_CONSTANTS:
+                    yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {phrase(call)}."
 
 
 def _comparable(constant: Literal, column: Column) -> bool:
@@ -256,18 +260,32 @@ def _comparable(constant: Literal, column: Column) -> bool:
     return constant.value is not None and (constant.type is column.type or numbers)
 
 
-def _never(call: Call, column: Column, name: str, constant: Literal) -> Iterator[str]:
-    """A notice if a comparison of a column with a constant is the same whatever value the policy allows."""
-    stated, at = column.facts, position(constant.value)
+def _never(column: Column, name: str, constants: Sequence[Literal]) -> list[Literal]:
+    """The constants with which a comparison of a column is the same whatever value the policy allows."""
+    stated = column.facts
     if name in _EQUALITIES and stated.domain is not None:
-        if constant.value not in stated.domain:
-            yield _not_listed(constant, column, stated.domain)
-    elif at is not None and stated.interval.bounded:
-        low, high = stated.interval.ends
+        listed = frozenset(stated.domain)
+        return [each for each in constants if each.value not in listed]
+    if not stated.interval.bounded:
+        return []
+    low, high = stated.interval.ends
+    found = []
+    for each in constants:
+        at = position(each.value)
+        if at is None:
+            continue
         beyond = {"lt": low >= at, "le": low > at, "gt": high <= at, "ge": high < at}
         if beyond.get(name, name in _EQUALITIES and not stated.interval.contains(at)):
-            ends = "" if not stated.stored else ", and values beyond its bounds count as their ends"
-            yield f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {stated.interval}{ends}."
+            found.append(each)
+    return found
+
+
+def _why_never(call: Call, column: Column, constant: Literal) -> str:
+    stated = column.facts
+    if call.function.name in _EQUALITIES and stated.domain is not None:
+        return _not_listed(constant, column, stated.domain)
+    ends = "" if not stated.stored else ", and values beyond its bounds count as their ends"
+    return f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {stated.interval}{ends}."
 
 
 def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:

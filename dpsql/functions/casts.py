@@ -206,6 +206,6 @@ ENTRIES = (
         fixed(Type.BLOB, (Type.VARCHAR, Type.BLOB)),
         "TRY_CAST({0} AS BLOB)",
         _TOTAL,
-        example=("CAST(CAST('a' AS BLOB) AS VARCHAR)", "a"),
+        example=("CAST(CAST('a' || 'b' AS BLOB) AS VARCHAR)", "ab"),
     ),
 )

@@ -115,7 +115,7 @@ def _rounding_to(name: str, word: str, aliases: tuple[str, ...], example: str) -
         literals=frozenset({1}),
         check=_digits,
         names=(word.lower(), *aliases),
-        example=(f"{word}(2.345, 1)", example),
+        example=(f"{word}(LN(2), 1)", example),
     )
 
 
@@ -192,9 +192,9 @@ ENTRIES = (
         names=("even",),
         example=("EVEN(2.5)", "4.0"),
     ),
-    _rounding_to("round_digits", "ROUND", (), "2.3"),
-    _rounding_to("trunc_digits", "TRUNC", (), "2.3"),
-    _rounding_to("round_even", "ROUND_EVEN", ("roundbankers",), "2.3"),
+    _rounding_to("round_digits", "ROUND", (), "0.7"),
+    _rounding_to("trunc_digits", "TRUNC", (), "0.6"),
+    _rounding_to("round_even", "ROUND_EVEN", ("roundbankers",), "0.7"),
     _question("isnan", "false"),
     _question("isinf", "false"),
     _question("isfinite", "true"),

@@ -24,6 +24,9 @@ _INFIX = {
     "or": "OR",
 }
 
+_MOST_LISTED = 9
+"""What is compared in `x IN (…)`, x with it, that is written out."""
+
 
 def phrase(expr: Expr, names: Mapping[str, str] | None = None) -> str:
     """An expression as text; `names` says what released columns stand for.
@@ -61,8 +64,9 @@ def _constant(expr: Literal) -> str:
 
 
 def _call(expr: Call, names: Mapping[str, str] | None) -> str:
-    parts = [phrase(argument, names) for argument in expr.arguments]
-    name = expr.function.name
+    name, many = expr.function.name, len(expr.arguments)
+    shown = expr.arguments if name != "in" or many <= _MOST_LISTED else expr.arguments[: _MOST_LISTED - 1]
+    parts = [phrase(argument, names) for argument in shown]
     if name in _INFIX:
         return f"({f' {_INFIX[name]} '.join(parts)})"
     if name == "case":
@@ -72,7 +76,7 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
         )
         return f"CASE {whens} ELSE {otherwise} END"
     if name == "in":
-        listed = parts[1:] if len(parts) <= 9 else [*parts[1:8], f"… {len(parts) - 8} more"]
+        listed = [*parts[1:], *([f"… {many - len(shown)} more"] * (len(shown) < many))]
         return f"({parts[0]} IN ({', '.join(listed)}))"
     if name == "map":
         return f"MAP {{{': '.join(parts)}, …}}"

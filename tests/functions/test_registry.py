@@ -39,6 +39,7 @@ def lowered(text: str) -> Expr:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_the_example_is_true(engine: duckdb.DuckDBPyConnection, function: Function) -> None:
     """An entry's example gives what it says, in dpsql and in DuckDB alone."""
@@ -64,6 +65,7 @@ def _number(text: str) -> float | str:
         return text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
 def test_an_argument_is_written_once(function: Function) -> None:
     """A template that wrote an argument twice would double what is nested in it at each level."""

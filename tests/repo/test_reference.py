@@ -27,6 +27,7 @@ def generated(generator: dict[str, Any]) -> dict[str, str]:
     return {path.stem: text for path, text in generator["pages"]().items()}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_current(generated: dict[str, str], name: str) -> None:
     """The page is what `python docs/generate.py` writes."""

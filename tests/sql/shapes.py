@@ -45,6 +45,7 @@ WIDE: Mapping[str, Shape] = {
     "outputs": lambda size: f"SELECT {listed('SUM(age + {}) AS a{}')(size)} FROM visits",
     "a list": lambda size: f"{_WHERE}age IN ({listed('{}')(size)})",
     "a list of texts": lambda size: f"""{_WHERE}note IN ({listed("'s{}'")(size)})""",
+    "a list of what a column lacks": lambda size: f"""{_WHERE}plan IN ({listed("'s{}'")(size)})""",
     "a list of one value": lambda size: f"{_WHERE}age IN ({listed('1')(size)})",
     "parameters": lambda size: f"{_WHERE}age IN ({listed('?')(size)})",
     "AND": lambda size: _WHERE + listed("age > {}", " AND ")(size),

@@ -25,6 +25,8 @@ _PLACES = {
     Place.WINDOW: "SELECT plan, {} OVER () FROM (SELECT plan, price AS cost, price AS age FROM prices)",
 }
 """A query for each place. What is released or public gets the names of private columns."""
+_OWN = frozenset({"CHOOSE"})
+"""Names that DuckDB has not."""
 _BESIDE_KEYS = "SELECT {} FROM visits GROUP BY plan"
 """Across units, for an aggregate that group keys determine."""
 
@@ -61,7 +63,7 @@ def test_examples_are_accepted(
         plain.execute(f"EXPLAIN {query}")
     said = " ".join(entry.accepted)
     shown = {name.replace("_", "") for name in entry.names if f"{name}(" in said}
-    assert shown == {name.replace("_", "") for name in entry.names}
+    assert shown == {name.replace("_", "") for name in entry.names} - _OWN
 
 
 @entries

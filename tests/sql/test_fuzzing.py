@@ -174,6 +174,7 @@ def calls(connection: Connection, text: str) -> int:
     return counted
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_follows_the_text(asker: Asker, shape: str) -> None:
     """A text twice as large takes at most about twice the work, up to the limits and beyond them."""

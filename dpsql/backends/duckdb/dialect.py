@@ -27,6 +27,8 @@ class DuckDBDialect:
     holds: bool = False
     lists: bool = True
     places: bool = True
+    public_groups: bool = True
+    ignores_nulls: bool = True
     by_place: frozenset[str] = frozenset()
 
     def require(self, release: Release) -> None:

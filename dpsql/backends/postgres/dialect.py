@@ -60,9 +60,10 @@ _EXTREMES = MappingProxyType(
 """The extremes of types that MIN and MAX do not take in every version."""
 
 CANNOT = (
-    "IGNORE NULLS in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
-    "aggregates of public rows below the release",
+    "IGNORE NULLS in windows within a unit whose frames have EXCLUDE",
+    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "quantiles within a unit of more than 6 digits",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of composite types",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
@@ -79,6 +80,8 @@ class PostgresDialect:
     holds: bool = False
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
+    ignores_nulls: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
@@ -86,14 +89,12 @@ class PostgresDialect:
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
                 refuse("PostgreSQL is not asked for this")
-            if isinstance(part, PerUnitWindows) and any(window.ignore_nulls for window in part.windows):
-                refuse(f"PostgreSQL is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"PostgreSQL is not asked for {CANNOT[2]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -101,7 +102,7 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[4]}", "give tables and columns shorter names")
+                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
@@ -246,8 +247,11 @@ class PostgresDialect:
         return f"CAST(SUM({each}) AS {values.REAL}) / CAST(COUNT({each}) AS {values.REAL})"
 
     def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:  # noqa: ARG002
-        """NULLs are not ignored: `require` refuses it."""
-        return f"{function}({', '.join(arguments)}){over}"
+        """NULLs are not ignored. A count that is no INTEGER, or below 1, would fail; no row is so far away."""
+        *values, last = arguments or ("",)
+        if function == "nth_value":
+            last = f"CAST(CASE WHEN {last} BETWEEN 1 AND {2**31 - 1} THEN {last} END AS INTEGER)"
+        return f"{function}({', '.join([*values, last])}){over}"
 
     def quotient(self, dividend: str, divisor: str) -> str:
         """DIV of NUMERIC."""

@@ -13,9 +13,11 @@ Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from dpsql.backends.letters import changed
+from dpsql.backends.plain_patterns import PLAIN, plain_pattern
 from dpsql.backends.postgres.columns import MOST_BYTES
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
 from dpsql.backends.spellings import (
@@ -23,15 +25,20 @@ from dpsql.backends.spellings import (
     CHOICE,
     COMPARES,
     DEFINED,
+    MONDAY,
     MOST_WILDCARDS,
+    ByCall,
     ByType,
     Spelling,
+    Spellings,
+    bucket_width,
     few_wildcards,
     has_constant,
     known_text,
     part_of_text,
     texts,
 )
+from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
@@ -68,6 +75,38 @@ def _short(text: str) -> str:
     return _held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
 
 
+_NEAR = 0x250
+"""The first letter beyond the Latin ones that most texts have alone."""
+
+
+def _cased(function: str, text: str) -> str:
+    """A text with the letters that DuckDB's `lower` or `upper` gives it.
+
+    Letters of ASCII are changed under the collation that knows no others. TRANSLATE compares each letter with all that it
+    may change, so it is asked for the texts that have one of them, and for the Latin letters where there are no others.
+    """
+    pairs = [pair for pair in zip(*changed(function), strict=True) if not pair[0].isascii()]
+    near = [pair for pair in pairs if ord(pair[0]) < _NEAR]
+    some, most = (
+        f"TRANSLATE(a, {constant(''.join(p[0] for p in part))}, {constant(''.join(p[1] for p in part))})"
+        for part in (near, pairs)
+    )
+    letters = constant(f"[{''.join(pair[0] for pair in pairs)}]")
+    beyond = constant(f"[^\\u0001-\\u{_NEAR - 1:04x}]")
+    body = f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"
+    return _held(body, f'{function.upper()}({text} COLLATE "C")')
+
+
+def _in_any_case(end: str) -> Callable[[Call], str | None]:
+    """LIKE of texts without capitals."""
+
+    def made(call: Call) -> str | None:
+        text, pattern = (_cased("lower", part) for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE {end})" if few_wildcards(call) else None
+
+    return made
+
+
 _DIGITS = 15
 """The digits of a DOUBLE that PostgreSQL's NUMERIC has of it."""
 _GUARDED = (
@@ -76,6 +115,9 @@ _GUARDED = (
 )
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _LOGARITHM = "of 0 it is NULL, below NaN"
+_LETTERS = (
+    f"each letter becomes the one that DuckDB has for it; of more than {MOST_BYTES:,} bytes there is none"
+)
 _BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
@@ -205,6 +247,69 @@ def _of_micros(number: str) -> Spelling:
     return Spelling(_held(body, number), _CALENDAR)
 
 
+def _whole_units(micros: int) -> Spelling:
+    """How many whole units of time are between two moments."""
+    between = f"EXTRACT(EPOCH FROM {_moment(1)}) - EXTRACT(EPOCH FROM {_moment(0)})"
+    return Spelling(f"CAST(DIV(({between}) * 1000000, {micros}) AS BIGINT)", _CALENDAR)
+
+
+def _plus_micros(unit: int) -> Spelling:
+    low, high = (f"(EXTRACT(EPOCH FROM {end}) - EXTRACT(EPOCH FROM a)) * 1000000" for end in (_BEGIN, _END))
+    days, rest = (f"{part}(CAST(b AS NUMERIC) * {unit}, 86400000000)" for part in ("DIV", "MOD"))
+    added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
+    body = f"CASE WHEN CAST(b AS NUMERIC) * {unit} BETWEEN {low} AND {high} THEN a + {added} END"
+    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
+
+
+def _first_of_years(years: int) -> Spelling:
+    """The first moment of so many years."""
+    begun = f"DIV(CAST(EXTRACT(YEAR FROM a) AS NUMERIC), {years}) * {years}"
+    body = f"CASE WHEN {begun} >= 1 THEN MAKE_TIMESTAMP(CAST({begun} AS INTEGER), 1, 1, 0, 0, 0) END"
+    return Spelling(_held(body, _moment(0)), _CALENDAR)
+
+
+def _bucket(unit: int, kind: str) -> ByCall:
+    """The beginning of a bucket of so many units of microseconds, one of which begins at `_MONDAY`."""
+
+    def made(call: Call) -> str | None:
+        width = bucket_width(call, unit)
+        if width is None:
+            return None
+        since = f"CAST(EXTRACT(EPOCH FROM {_moment(1)}) * 1000000 AS BIGINT)"
+        begun = _held(f"CAST(a - MOD(MOD(a - {MONDAY}, {width}) + {width}, {width}) AS NUMERIC)", since)
+        return f"CAST({_of_micros(begun).sql} AS {kind})"
+
+    return ByCall(made, _CALENDAR)
+
+
+def _bucket_of_months(unit: int, kind: str) -> ByCall:
+    """The beginning of a bucket of so many months, one of which begins with the year 2000."""
+
+    def made(call: Call) -> str | None:
+        width = bucket_width(call, unit)
+        if width is None:
+            return None
+        begun = _held(
+            f"a - MOD(MOD(a - {2000 * 12}, {width}) + {width}, {width})", f"({_months(_moment(1))} - 1)"
+        )
+        day = "MAKE_DATE(CAST(a / 12 AS INTEGER), CAST(a % 12 + 1 AS INTEGER), 1)"
+        return (
+            f"CAST({_held(f'CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN {day} END', begun)} AS {kind})"
+        )
+
+    return ByCall(made, _CALENDAR)
+
+
+def _padded(field: str, digits: int) -> str:
+    return f"LPAD(CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS TEXT), {digits}, '0')"
+
+
+def _joined(parts: list[str]) -> str:
+    """Texts of one moment, NULL where it is."""
+    text = " || ".join(parts or ["''"])
+    return f'CASE WHEN {{0}} IS NOT NULL THEN ({text}) COLLATE "C" END'
+
+
 def _of_months(times: int) -> Spelling:
     begun = [f"FLOOR(CAST({_months(_moment(place))} - 1 AS NUMERIC) / {times})" for place in (1, 0)]
     return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", _CALENDAR)
@@ -216,9 +321,38 @@ def _few_digits(call: Call) -> bool:
     return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
 
 
+def _separated(call: Call) -> bool:
+    """Whether a separator is some text, and a place is counted from the beginning."""
+    separator = call.arguments[1]
+    return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
+
+
+_TIMES = "LEAST(GREATEST(b, -1e300), 1e300) * LN(ABS(a))"
+_IS_ODD = f"CASE WHEN b = FLOOR(b) THEN b <> 2 * FLOOR(b * {_power(-1)}) ELSE FALSE END"
+_POWER = _held(
+    "CASE WHEN a IS NULL OR b IS NULL THEN NULL "
+    f"WHEN a < 0 AND b <> FLOOR(b) THEN CASE WHEN a > -{INFINITY} THEN {NAN} WHEN b > 0 THEN {INFINITY} ELSE 0 END "
+    f"WHEN a = 0 AND b < 0 THEN CASE WHEN CAST(a AS TEXT) = '-0' AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
+    f"WHEN {_ODD} OR a = 0 OR b = 0 THEN POWER(a, b) "
+    f"WHEN ABS(b) < {_power(-1000)} THEN 1 "
+    f"WHEN {_TIMES} > 709.7827 THEN CASE WHEN a < 0 AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
+    f"WHEN {_TIMES} < -708 THEN 0 ELSE POWER(a, b) END",
+    _real(0),
+    _real(1),
+)
+_EVEN = f"CASE WHEN ABS(a) < {_power(53)} THEN SIGN(a) * (CEIL(ABS(a)) * 2 - 2 * FLOOR(CEIL(ABS(a)) / 2)) ELSE a END"
+_DAYS_OF_MONTH = "EXTRACT(DAY FROM MAKE_DATE(CAST(a AS INTEGER), CAST(b AS INTEGER), 1) + INTERVAL '1 month' - INTERVAL '1 day')"
+
 _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
 
-SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+_TESTS = {
+    (False, False): "STRPOS(a, {0}) > 0",
+    (True, False): "STARTS_WITH(a, {0})",
+    (False, True): "RIGHT(a, LENGTH({0})) = {0}",
+    (True, True): "a = {0}",
+}
+
+SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
@@ -248,6 +382,22 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             ),
             "a shift out of range gives 0",
         ),
+        "shift_left": Spelling(
+            _held(
+                f"CASE WHEN a = 0 AND b >= 0 THEN 0 WHEN a > 0 AND b BETWEEN 0 AND 62 THEN "
+                f"CASE WHEN a <= (CAST({_MAX} AS BIGINT) >> CAST(b AS INTEGER)) THEN a << CAST(b AS INTEGER) END END",
+                "{0}",
+                "{1}",
+            ),
+            "NULL of negative numbers, and beyond 64 bits",
+        ),
+        "gcd": Spelling(_narrowed("GCD(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "lcm": Spelling(_narrowed("LCM(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "factorial": Spelling(
+            _held(f"CASE WHEN a BETWEEN 0 AND 33 THEN CAST(FACTORIAL(a) AS {REAL}) END", "{0}"),
+            "NULL below 0 and above 33",
+            takes=frozenset({Type.INTEGER}),
+        ),
         "bit_count": Spelling("CAST(BIT_COUNT(CAST({0} AS BIT(64))) AS BIGINT)", DEFINED),
         # numbers
         "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
@@ -256,6 +406,12 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "ceil": _rounding("CEIL(a)"),
         "trunc": _rounding("TRUNC(a)"),
         "round": _rounding(_ROUNDED),
+        "even": Spelling(_held(_EVEN, _real(0)), DEFINED),
+        "signbit": Spelling(f"(LEFT(CAST({_real(0)} AS TEXT), 1) = '-')", DEFINED),
+        "power": Spelling(_POWER, _GUARDED),
+        "atan2": Spelling(f"ATAN2({_real(0)}, {_real(1)})", DEFINED),
+        "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", _CALENDAR),
+        "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", _CALENDAR),
         "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
         "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
         "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
@@ -277,9 +433,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 "elsewhere it is NaN",
             )
             for name, domain in {
-                **dict.fromkeys(("sin", "cos", "tan"), f"ABS(a) < {INFINITY}"),
-                **dict.fromkeys(("asin", "acos"), "ABS(a) <= 1"),
-                **dict.fromkeys(("atan", "sinh", "cosh", "tanh"), "TRUE"),
+                **dict.fromkeys(("sin", "cos", "tan", "cot"), f"ABS(a) < {INFINITY}"),
+                **dict.fromkeys(("asin", "acos", "atanh"), "ABS(a) <= 1"),
+                **dict.fromkeys(("atan", "sinh", "cosh", "tanh", "asinh"), "TRUE"),
+                "acosh": "a >= 1",
             }.items()
         },
         "exp": Spelling(
@@ -298,6 +455,8 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             _held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
+        "lower": ByCall(lambda _: _short(_cased("lower", "{0}")), _LETTERS),
+        "upper": ByCall(lambda _: _short(_cased("upper", "{0}")), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
@@ -325,6 +484,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
+        "split_part": Spelling(
+            "SPLIT_PART({0}, {1}, CAST({2} AS INTEGER))",
+            "the separator is some constant text, and the place a constant from 1 on",
+            only=_separated,
+        ),
         "contains": Spelling("(STRPOS({0}, {1}) > 0)", DEFINED),
         "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
         "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
@@ -341,6 +505,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
             only=few_wildcards,
         ),
+        "like_escape": Spelling(
+            "({0} LIKE {1} ESCAPE {2})",
+            f"a constant that does not end with its escape is a pattern; of at most {MOST_WILDCARDS} %",
+            only=few_wildcards,
+        ),
+        "ilike": ByCall(_in_any_case("''"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(_in_any_case("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"),
+        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, _held), PLAIN),
+        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, _held, whole=True), PLAIN),
         # moments of numbers
         "make_timestamp_us": _of_micros("CAST({0} AS NUMERIC)"),
         **dict.fromkeys(("make_timestamp_ms", "from_epoch_ms"), _of_micros("CAST({0} AS NUMERIC) * 1000")),
@@ -385,6 +558,28 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 *("day", "hour", "minute", "second"),
             )
         },
+        "date_trunc_decade": _first_of_years(10),
+        "date_trunc_century": _first_of_years(100),
+        "date_trunc_millennium": _first_of_years(1000),
+        "strftime": ByCall(
+            formatted({field: _padded(field, digits) for field, digits in PARTS.values()}, _joined, constant),
+            FORMATTED,
+        ),
+        **{
+            f"time_bucket_{name}": _bucket(unit, "TIMESTAMP")
+            for name, unit in {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6}.items()
+        },
+        **{
+            f"time_bucket_{name}{end}": bucket(unit, kind)
+            for end, kind in {"": "TIMESTAMP", "_of_days": "DATE"}.items()
+            for name, bucket, unit in (
+                ("day", _bucket, 86_400 * 10**6),
+                ("week", _bucket, 7 * 86_400 * 10**6),
+                ("month", _bucket_of_months, 1),
+                ("quarter", _bucket_of_months, 3),
+                ("year", _bucket_of_months, 12),
+            )
+        },
         "date_trunc_millisecond": _truncated("milliseconds"),
         "date_trunc_microsecond": _truncated("microseconds"),
         "last_day": Spelling(
@@ -406,6 +601,21 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "date_diff_month": _of_months(1),
         "date_diff_quarter": _of_months(3),
         "date_diff_year": _of_months(12),
+        "date_diff_decade": _of_months(120),
+        "date_diff_century": _of_months(1_200),
+        "date_diff_millennium": _of_months(12_000),
+        **{
+            f"date_sub_{name}": _whole_units(micros)
+            for name, micros in {
+                "week": 7 * 86_400 * 10**6,
+                "day": 86_400 * 10**6,
+                "hour": 3_600 * 10**6,
+                "minute": 60 * 10**6,
+                "second": 10**6,
+                "millisecond": 1_000,
+                "microsecond": 1,
+            }.items()
+        },
         "plus_days": _shifted("{0}", "{1}", ""),
         "days_plus": _shifted("{1}", "{0}", ""),
         "minus_days": _shifted("{0}", "{1}", "-"),
@@ -420,6 +630,20 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "plus_hour": _plus_seconds(3_600),
         "plus_minute": _plus_seconds(60),
         "plus_second": _plus_seconds(1),
+        "plus_millisecond": _plus_micros(1_000),
+        "plus_microsecond": _plus_micros(1),
+        "make_date": Spelling(
+            _held(
+                f"CASE WHEN a BETWEEN 1 AND 9999 AND b BETWEEN 1 AND 12 THEN CASE WHEN c BETWEEN 1 AND {_DAYS_OF_MONTH} "
+                "THEN MAKE_DATE(CAST(a AS INTEGER), CAST(b AS INTEGER), CAST(c AS INTEGER)) END END",
+                "{0}",
+                "{1}",
+                "{2}",
+            ),
+            _CALENDAR,
+            takes=frozenset({Type.INTEGER}),
+        ),
+        "epoch_ms": Spelling(f"CAST(ROUND(EXTRACT(EPOCH FROM {_moment(0)}) * 1000) AS BIGINT)", _CALENDAR),
         # casts
         **{
             f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")

@@ -43,8 +43,9 @@ _BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median"})
 
 CANNOT = (
     "frames of GROUPS and EXCLUDE in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
-    "aggregates of public rows below the release",
+    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "quantiles within a unit of more than 6 digits",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of structs",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
     "times of day and UUID, which Spark does not have",
@@ -68,6 +69,8 @@ class SparkDialect:
     holds: bool = True
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
+    ignores_nulls: bool = True
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
@@ -80,15 +83,15 @@ class SparkDialect:
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"Spark is not asked for {CANNOT[3]}")
+                refuse(f"Spark is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"Spark is not asked for {CANNOT[2]}")
+                refuse(f"Spark is not asked for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that Spark's parser reads in another way than they are meant."""
         for found in _NAME.finditer(sql):
             if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
-                refuse(f"Spark is not asked for {CANNOT[6]}", "give tables and columns other names")
+                refuse(f"Spark is not asked for {CANNOT[7]}", "give tables and columns other names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
@@ -102,7 +105,7 @@ class SparkDialect:
     def cast(self, text: str, kind: Type) -> str:
         """As `values.cast`."""
         if kind is Type.LIST:
-            refuse(f"Spark is not asked for {CANNOT[3]}")
+            refuse(f"Spark is not asked for {CANNOT[4]}")
         return values.cast(text, kind)
 
     def call(self, expr: Call) -> str:
@@ -132,7 +135,7 @@ class SparkDialect:
 
     def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
-        refuse(f"Spark is not asked for {CANNOT[4]}", "name the column with the unit's id in the policy")
+        refuse(f"Spark is not asked for {CANNOT[5]}", "name the column with the unit's id in the policy")
 
     def row_hash(self, unit: str) -> str:
         """Never asked for: rows have no ids."""

@@ -12,8 +12,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.backends import trial
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
 from dpsql.plan.nodes import JoinKind, OuterQuery, Output, Project, PublicSubquery, Relation, is_private
+from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import cast, write
 from dpsql.sql.lower.constants import constant
@@ -67,7 +68,7 @@ def correlated(
             "lay it in a derived table, and join that",
         )
     pairs = [*values.pairs]
-    pairs += [(ours, inner.scalars.lower(theirs)) for ours, theirs in compared]
+    pairs += [(ours, _inside(inner, theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
     alias = scope.context.fresh(query)
     source, empty, alone = _source(inner, query, relation, keys, pairs, alias=alias, release=release)
@@ -82,6 +83,21 @@ def correlated(
     # An outer row has a group if and only if it is joined on a key, which is not NULL then.
     missing = scope.scalars.call(query, "is_null", key)
     return scope.scalars.call(query, "case", missing, empty, value)
+
+
+def _inside(inner: Scope, node: exp.Expr) -> Expr:
+    """What a subquery says of its own rows alone."""
+    found = inner.scalars.lower(node)
+    here = {named.alias for named in inner.tables.values()}
+    outside = [column for column in columns(found) if column.source not in here]
+    if outside:
+        inner.source.refuse(
+            node,
+            "subquery",
+            f"{phrase(outside[0])} is of the query around: here a subquery is compared by what its own rows hold",
+            "compare outside: x = y AND EXISTS (SELECT … WHERE …) for x IN (SELECT y … WHERE …)",
+        )
+    return found
 
 
 def _optional(column: Column) -> Column:

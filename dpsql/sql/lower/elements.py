@@ -59,6 +59,7 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
 
 def _repeated(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) -> tuple[Scan, Column]:
     """The scan of a table that reads a row for each element of a list, and the column that holds the element."""
+    scope.source.take(listed, "this", "table", "db", "catalog")
     parts = [str(scope.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
     found = list(lists(scope, parts))
     if len(found) != 1:

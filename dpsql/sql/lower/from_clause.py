@@ -111,7 +111,7 @@ def _derived(scope: Scope, node: exp.Expr) -> exp.Expr:
 def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
     """Refuses conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
     on = join.args.get("on")
-    plain = on is None or (type(on) is exp.Boolean and on.this)
+    plain = on is None or (type(on) is exp.Boolean and scope.source.take(on, "this") == [True])
     if (
         side not in ("", "LEFT")
         or not plain

@@ -20,6 +20,7 @@ from sqlglot import exp
 from dpsql.policy import fold
 from dpsql.sql.lower.grouping import aggregates, over_window
 from dpsql.sql.lower.node_kinds import is_matching
+from dpsql.sql.read.rejection import Source
 
 _INNER = ("from_", "joins", "where", "group")
 _OUTER = ("with_", "distinct", "limit", "offset")
@@ -35,7 +36,7 @@ _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren
 """Nodes in which a number is that of an output."""
 
 
-def over_derived(select: exp.Select) -> exp.Select:
+def over_derived(source: Source, select: exp.Select) -> exp.Select:
     """The SELECT, over a derived table where groups or windows are compared with rows of a subquery."""
     clauses = [select.args.get(name) for name in (*_CONDITIONS, "order")]
     present = [*select.expressions, *(part for part in clauses if part is not None)]
@@ -43,10 +44,11 @@ def over_derived(select: exp.Select) -> exp.Select:
     if not any(_compares(part) and part not in keys for part in present):
         return select
     if select.args.get("group") or select.args.get("having") or any(map(aggregates, present)):
-        return over_derived(_Derived(select.copy(), "having", [key.unalias() for key in keys]).query(select))
+        of_rows = [key.unalias() for key in keys]
+        return over_derived(source, _Derived(source, select.copy(), "having", of_rows).query(select))
     qualify = select.args.get("qualify")
     if qualify is not None and _compares(qualify) and not any(item.is_star for item in select.expressions):
-        return _Derived(select.copy(), "qualify").query(select)
+        return _Derived(source, select.copy(), "qualify").query(select)
     return select
 
 
@@ -95,6 +97,7 @@ def _is_comparison(node: exp.Expr) -> bool:
 class _Derived:
     """The derived table of a SELECT, and the SELECT around it, whose WHERE is `condition`: HAVING, or QUALIFY."""
 
+    source: Source
     select: exp.Select
     condition: str
     keys: list[exp.Expr] = field(default_factory=list)
@@ -111,7 +114,7 @@ class _Derived:
             if type(key) is exp.Column:
                 self._column(key)  # a subquery may name it
         for clause in filter(None, map(given.get, _CONDITIONS)):
-            clause.set("this", self._meant(clause.this))
+            clause.set("this", self._meant(*self.source.take(clause, "this")))
         around = {name: self._around(given[name]) for name in (*_CONDITIONS, "order") if given.get(name)}
         windows = given.get("windows") or []
         around_it = [self._window(item) for item in windows] if self.condition == "having" else []
@@ -164,7 +167,7 @@ class _Derived:
         if type(item) is not exp.Alias:
             text = item.sql(dialect="duckdb", comments=False)[:200]
             return exp.Alias(this=self._around(item), alias=exp.to_identifier(text, quoted=True))
-        name = item.args["alias"]
+        _, name = self.source.take(item, "this", "alias")
         if fold(name.name) not in self._taken() and self._is_column(item.this):
             self.columns.setdefault(item.this, name)  # later items may name it
         self.named[fold(name.name)] = item.this.copy()
@@ -178,7 +181,10 @@ class _Derived:
 
     def _written(self, node: exp.Expr, keys: set[str]) -> exp.Expr:
         name = fold(node.name) if type(node) is exp.Column and not node.args.get("table") else ""
-        return self.named[name].copy() if name in self.named and name not in keys else node
+        if name not in self.named or name in keys:
+            return node
+        self.source.take(*self.source.take(node, "this"), "this", quoted=(True,))
+        return self.named[name].copy()
 
     def _is_column(self, node: exp.Expr) -> bool:
         """Whether a node is computed in the derived table as a whole."""

@@ -431,7 +431,8 @@ class Grouping(ABC):
         first = nodes[0]
         if len(nodes) > 1 or type(first.this) is not exp.Var or first.this.name.upper() != "ALL":
             return tuple(nodes)
-        _, descending, nulls_first = self.source.take(first, "this", "desc", "nulls_first")
+        named, descending, nulls_first = self.source.take(first, "this", "desc", "nulls_first")
+        self.source.take(named, "this")
         return tuple(
             exp.Ordered(this=exp.Literal.number(place), desc=descending, nulls_first=nulls_first)
             for place in range(1, outputs + 1)

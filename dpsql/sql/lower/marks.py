@@ -155,7 +155,7 @@ def _rows(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take(query, "this")
     exists = type(query.parent) is exp.Exists
-    bare = without_order(query, exists=exists)
+    bare = without_order(scope.source, query, exists=exists)
     if type(bare) is exp.Select:
         starred = any(item.is_star for item in bare.expressions)
         if plain(bare) and not (starred and not exists):

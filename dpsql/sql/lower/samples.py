@@ -28,7 +28,7 @@ def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
     private.
     """
     method, percent = source.take(node, "method", "percent", size=(node.args.get("size"),))
-    if type(method) is not exp.Var or str(method.this).upper() != "UNITS":
+    if type(method) is not exp.Var or str(source.take(method, "this")[0]).upper() != "UNITS":
         source.refuse(percent or node, "clause", "a sample of rows is not answered", UNITS_SAMPLED)
     if node.args.get("size") is not None:
         _refuse(source, node, "a sample of units is a part of them", _WRITTEN)
@@ -52,8 +52,10 @@ def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
 
 
 def _rate(source: Source, node: exp.Expr, percent: exp.Expr | None) -> Fraction:
-    text = str(percent.this) if type(percent) is exp.Literal and not percent.is_string else ""
-    if not _PERCENT.fullmatch(text):
+    text, is_string = (
+        source.take(percent, "this", "is_string") if type(percent) is exp.Literal else ("", True)
+    )
+    if is_string or not _PERCENT.fullmatch(text):
         _refuse(source, node, "the part of the units that is sampled is a constant", _WRITTEN)
     rate = Fraction(text) / 100
     if not LEAST_RATE <= rate <= 1:

@@ -246,7 +246,7 @@ def _subquery(
     alias = scope.context.fresh(node)
     if type(query) is exp.Subquery:
         (query,) = scope.source.take(query, "this")
-    bare = without_order(query, exists=compare is None)
+    bare = without_order(scope.source, query, exists=compare is None)
     if type(bare) is not exp.Select or not plain(bare):
         inner = scope.context.deeper(node, scope.context.common, around=scope)
         derived = scope.context.derive(inner, query, alias, ())

@@ -140,7 +140,7 @@ def _select(
     context: Context, node: exp.Select, *, outermost: bool = False
 ) -> tuple[Scope, Selected | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
-    node = over_derived(node)
+    node = over_derived(context.source, node)
     scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
     relation = rows_of(scope, node, released=outermost)
 

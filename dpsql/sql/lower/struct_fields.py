@@ -72,9 +72,9 @@ def field_of(rows: Rows, node: exp.Expr) -> Column:
         names.insert(0, name)
     if type(at) is not exp.Column:
         _no_field(rows, node)
-    return named_field(rows, [*(part for part in at.parts if part is not None), *names]) or _no_field(
-        rows, node
-    )
+    rows.source.take(at, "this", "table", "db", "catalog")
+    parts = [part for part in at.parts if part is not None]
+    return named_field(rows, [*parts, *names]) or _no_field(rows, node)
 
 
 def _no_field(rows: Rows, node: exp.Expr) -> NoReturn:
