@@ -194,6 +194,14 @@ FAULTS = (
         f"{_SPARK}::test_what_is_read_more_than_once_is_held",
     ),
     Fault(
+        "spark-rows-are-shuffled-as-they-are",
+        "dpsql.backends.spark.dialect:SparkDialect.derived",
+        'f"({query}) AS {name}"',
+        'f"(SELECT * FROM ({query}) AS q DISTRIBUTE BY 1) AS {name}"',
+        "the rows of a unit that has nearly all meet in one task",
+        "tests/engines/test_spark_shuffles.py::test_rows_of_a_unit_are_added_up_before_they_are_shuffled[SELECT COUNT(*) FROM visits-False]",
+    ),
+    Fault(
         "spark-rows-are-computed-again",
         "dpsql.backends.spark.connection:SparkBackend._checkpoint",
         "self._session.sql(query).localCheckpoint(eager=True)",
