@@ -142,8 +142,8 @@ class Dialect(Protocol):
         """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
-    def addend(self, point: str) -> str:
-        """A whole number of 64 bits that is added up, of a type in which the sum of 2^46 of them does not overflow."""
+    def added(self, points: str, most: int) -> str:
+        """The sum of whole numbers of 64 bits, of at most `most` in size, which does not overflow for 2^46 of them."""
         ...
 
     def days(self, day: str) -> str:

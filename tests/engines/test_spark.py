@@ -20,7 +20,7 @@ from worlds import before_filters
 import dpsql
 from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
-from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.dialect import PART, SparkDialect
 from dpsql.backends.spark.settings import PINNED, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.request.query import Query
@@ -388,11 +388,14 @@ def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
 
 
 def test_whole_numbers_do_not_wrap(con: Any) -> None:
-    """Sums of the largest numbers of 64 bits, quotients, and points of DOUBLE beyond them, are exact."""
+    """Sums of the largest numbers of 64 bits, whole or in parts, quotients, and points of DOUBLE beyond them, are exact."""
+    assert 2**46 * 2**PART <= 2**63
     dialect = SparkDialect()
     most, point = 2**63 - 1, dialect.wide_point("x", (2.0**40, 2.0**40))
     items = [
-        (f"SUM({dialect.addend('n')})", -most + 3 * most),
+        (dialect.added("n", most), -most + 3 * most),
+        (dialect.added("n DIV 3000000001", 2**33), 2 * (most // 3_000_000_001)),
+        (dialect.added("n DIV 300000000000001", 2**16), 2 * (most // 300_000_000_000_001)),
         (dialect.quotient(f"{dialect.wide('MIN(n)')} * {2**40}", "-7"), most * 2**40 // 7),
         (f"MAX({point})", 2**80),
         (f"MIN({point})", round(Fraction(-1 / 3) * 2**80)),

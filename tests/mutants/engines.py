@@ -141,10 +141,18 @@ FAULTS = (
     ),
     Fault(
         "spark-sums-wrap",
-        "dpsql.backends.spark.dialect:SparkDialect.addend",
-        'f"CAST({point} AS {WIDE})"',
-        "point",
+        "dpsql.backends.spark.dialect:SparkDialect.added",
+        'f"SUM(CAST({points} AS {WIDE}))"',
+        'f"SUM({points})"',
         "a sum of BIGINT fails beyond 64 bits",
+        f"{_SPARK}::test_whole_numbers_do_not_wrap",
+    ),
+    Fault(
+        "spark-parts-of-sums-overlap",
+        "dpsql.backends.spark.dialect:SparkDialect.added",
+        'f"SUM({points} & {2**PART - 1})"',
+        'f"SUM({points} % {2**PART})"',
+        "what is left of a negative number is added up as what is below it",
         f"{_SPARK}::test_whole_numbers_do_not_wrap",
     ),
     Fault(

@@ -92,9 +92,9 @@ class DuckDBDialect:
         """A cast rounds half to even."""
         return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
-    def addend(self, point: str) -> str:
+    def added(self, points: str, most: int) -> str:  # noqa: ARG002
         """A sum of BIGINT is a HUGEINT."""
-        return point
+        return f"SUM({points})"
 
     def days(self, day: str) -> str:
         """A difference of days."""

@@ -175,9 +175,9 @@ class PostgresDialect:
         within = f"NULLIF(NULLIF(LEAST(GREATEST({number}, -{far}), {far}), -{far}), {far})"
         return f"CAST({within} * {values.constant(factor)} AS BIGINT)"
 
-    def addend(self, point: str) -> str:
+    def added(self, points: str, most: int) -> str:  # noqa: ARG002
         """A sum of BIGINT is a NUMERIC."""
-        return point
+        return f"SUM({points})"
 
     def days(self, day: str) -> str:
         """A difference of days."""

@@ -34,6 +34,8 @@ from dpsql.policy import table_parts
 
 WIDE = "DECIMAL(38,0)"
 """The type of wide whole numbers. Of two of them, sums and products are of this type, too."""
+PART = 17
+"""The bits of numbers of which 2^46 are added up in 64 bits, with a sign."""
 _NAME = re.compile(r'"((?:[^"]|"")*)"|\'[^\']*\'')
 _OPERATORS = (
     *(Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy),
@@ -151,9 +153,17 @@ class SparkDialect:
         product = f"CAST({number} AS DOUBLE) * {values.constant(factor)}"
         return f"TRY_CAST(RINT({product}) AS BIGINT)"
 
-    def addend(self, point: str) -> str:
-        """A sum of DECIMAL has ten digits more, of at most 38: 2^46 numbers of 64 bits have 33."""
-        return f"CAST({point} AS {WIDE})"
+    def added(self, points: str, most: int) -> str:
+        """A sum of DECIMAL has ten digits more, of at most 38: 2^46 numbers of 64 bits have 33.
+
+        BIGINT is added up much faster. Of 2^46 numbers below 2^17 the sum has 63 bits; others below 2^34 are added up in two parts.
+        """
+        if most >= 2 ** (2 * PART):
+            return f"SUM(CAST({points} AS {WIDE}))"
+        if most < 2**PART:
+            return f"CAST(SUM({points}) AS {WIDE})"
+        high, low = f"SUM(SHIFTRIGHT({points}, {PART}))", f"SUM({points} & {2**PART - 1})"
+        return f"CAST(CAST({high} AS {WIDE}) * {2**PART} + {low} AS {WIDE})"
 
     def days(self, day: str) -> str:
         """The difference of two days of the calendar is an INT."""

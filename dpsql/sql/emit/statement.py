@@ -258,7 +258,7 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
     for index, measure in _summed(analysis):
         yield f"COUNT(x{index}) AS c{index}"
         if measure.lattice is not None:
-            yield f"SUM({dialect().addend(_point(measure, f'x{index}'))}) AS t{index}"
+            yield f"{_added(measure, f'x{index}')} AS t{index}"
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -383,7 +383,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
         source = dialect().derived(f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}")
-        counted = ", ".join([*keys, f"SUM({dialect().addend(_point(measure, VALUE))}) AS e"])
+        counted = ", ".join([*keys, f"{_added(measure, VALUE)} AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
@@ -415,7 +415,9 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
             yield f"t{index}", dialect().narrow(total, *ends)
 
 
-def _point(measure: Measurand, name: str) -> str:
+def _added(measure: Measurand, name: str) -> str:
+    """The sum of the lattice points of values."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
-    return point(measure.expr, measure.lattice, name, measure.interval)
+    points = point(measure.expr, measure.lattice, name, measure.interval)
+    return dialect().added(points, max(abs(measure.lattice.low), abs(measure.lattice.high)))
