@@ -69,7 +69,9 @@ class SparkBackend:
     def place(self) -> Place | None:
         """The catalogue and where the schema lies: not surely one database, so that only a name in the policy says so."""
         where = f"{self.database}.{self._schema}"
-        rows = self._told(f"DESCRIBE SCHEMA EXTENDED {identifier(self.database)}.{identifier(self._schema)}")
+        rows = self._command(
+            f"DESCRIBE SCHEMA EXTENDED {identifier(self.database)}.{identifier(self._schema)}"
+        )
         lies = next((str(value) for name, value in rows if name == "Location"), "")
         return Place(f"{IDENTITY}{where} {lies}", f"{IDENTITY}{where} {lies} {self._random}")
 
@@ -93,12 +95,12 @@ class SparkBackend:
 
     def _all_tables(self) -> list[str]:
         where = f"{identifier(self.database)}.{identifier(self._schema)}"
-        return [str(row[1]) for row in self._told(f"SHOW TABLES IN {where}") if not row[2]]
+        return [str(row[1]) for row in self._command(f"SHOW TABLES IN {where}") if not row[2]]
 
     def _described(self, name: str) -> Described | None:
         """What the catalogue says of a table, None where there is none."""
         try:
-            rows = self._told(f"DESCRIBE TABLE EXTENDED {self.dialect.table_name(name)}")
+            rows = self._command(f"DESCRIBE TABLE EXTENDED {self.dialect.table_name(name)}")
         except BackendError:
             return None
         return Described.of((str(name or ""), str(kind or "")) for name, kind, *_ in rows)
@@ -106,7 +108,7 @@ class SparkBackend:
     def _found_anew(self, name: str) -> Described | None:
         """What the catalogue says of a table, whose files are looked for anew."""
         with suppress(BackendError):  # that it is gone is found below
-            self._told(f"REFRESH TABLE {self.dialect.table_name(name)}")
+            self._command(f"REFRESH TABLE {self.dialect.table_name(name)}")
         return self._described(name)
 
     def _are_unchanged(self, *texts: str) -> bool:
@@ -146,7 +148,7 @@ class SparkBackend:
                 for name, query in held:
                     self._guarded(partial(self._name, name, partial(self._session.sql, query)))
                     made.append(name)
-                ((plan, *_), *_) = self._told(f"EXPLAIN {sql}")
+                ((plan, *_), *_) = self._command(f"EXPLAIN {sql}")
             except BackendError:
                 return False
             finally:
@@ -275,7 +277,7 @@ class SparkBackend:
 
         return self._guarded(fetched)
 
-    def _told(self, sql: str) -> list[tuple[Any, ...]]:
+    def _command(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a command, which the driver has: fetched without a job, they come in a third of the time."""
         return self._guarded(lambda: [tuple(row) for row in self._session.sql(sql).collect()])
 

@@ -51,8 +51,10 @@ def without_nulls(source: PerUnitWindows) -> Project | None:
         tuple(_over(window, outer) for window in taken),
         (*outer.values(), *values),
     )
-    shown = (_or_default(window, value, outer) for window, value in zip(source.windows, values, strict=True))
-    return Project(windows, source.alias, (*(outer[column] for column in own), *shown), source.columns)
+    columns = (
+        _or_default(window, value, outer) for window, value in zip(source.windows, values, strict=True)
+    )
+    return Project(windows, source.alias, (*(outer[column] for column in own), *columns), source.columns)
 
 
 @dataclass(frozen=True)
