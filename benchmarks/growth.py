@@ -1,6 +1,7 @@
 """How time and memory grow with rows, units, groups, aggregates and processors: `python -m benchmarks.growth`.
 
-Each size runs in a process of its own, whose peak memory is measured, over a Parquet file that another has written. The exponent is the slope between the last two
+Each size runs in a process of its own, whose peak memory is measured, over a Parquet file that another has
+written, or, on Spark with `--generated`, over rows that are made as they are read. The exponent is the slope between the last two
 sizes on doubly logarithmic axes: 1 is in proportion. How to read the table: benchmarks/README.md.
 """
 
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 from rich.console import Console
@@ -30,6 +32,7 @@ from rich.table import Table
 import dpsql
 from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
+from dpsql.backends.spark.tables import Described
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),
@@ -93,16 +96,34 @@ class Shape:
                 f" TO '{path}' (FORMAT parquet)"
             )
 
+    @property
+    def made_by_spark(self) -> str:
+        """Spark's SQL for rows of the same shape, which are made as they are read."""
+        person = f"id DIV {self.unit_rows}"
+        return (
+            f"SELECT {person} AS person, 'k' || PMOD(XXHASH64({person}, id % 2), {self.groups}) AS k,"
+            f" CAST(PMOD(XXHASH64(id, 2L), 101) AS DOUBLE) AS x FROM RANGE({self.rows})"
+        )
+
 
 @contextmanager
-def _opened(engine: str, cores: int, path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """What `dpsql.connect` is given for the table in that file, and further arguments."""
+def _opened(
+    engine: str, cores: int, path: Path, generated: Shape | None
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """What `dpsql.connect` is given for the table in that file, and further arguments; `generated` rows need no file."""
     if engine == "duckdb":
         yield {"visits": path}, {"temp_directory": path.parent}
         return
     with spark_session(cores) as session:
-        session.sql(f"CREATE TABLE visits USING parquet LOCATION '{path}'")
-        yield session, {}
+        if generated is None:
+            session.sql(f"CREATE TABLE visits USING parquet LOCATION '{path}'")
+            yield session, {}
+            return
+        session.sql(f"CREATE VIEW visits AS {generated.made_by_spark}")
+        with mock.patch.object(
+            Described, "foreign", ()
+        ):  # a view is refused, as its rows may fail; these do not
+            yield session, {}
 
 
 def _peak() -> float:
@@ -142,7 +163,7 @@ def run(kind: str, size: int, options: argparse.Namespace, path: Path) -> Run:
     sql = f"SELECT k, COUNT(*) AS n, {sums} FROM visits GROUP BY k"
     cores = size if kind == _CORES else options.cores
     with (
-        _opened(options.engine, cores, path) as (database, more),
+        _opened(options.engine, cores, path, shape if options.generated else None) as (database, more),
         dpsql.connect(database, policy=policy, ledger=":memory:", **more) as con,
     ):
         con.query("SELECT COUNT(*) FROM visits", epsilon=1)
@@ -162,10 +183,13 @@ def apart(kind: str, size: int, options: argparse.Namespace) -> Run:
     """As `run`, in a process of its own, as is the writing of the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "visits.parquet"
-        writer = multiprocessing.get_context("spawn").Process(target=Shape.of(kind, size).write, args=(path,))
-        writer.start()
-        writer.join()
+        if not options.generated:
+            write = Shape.of(kind, size).write
+            writer = multiprocessing.get_context("spawn").Process(target=write, args=(path,))
+            writer.start()
+            writer.join()
         given = [
+            *(["--generated"] if options.generated else []),
             "--accountant",
             options.accountant,
             "--engine",
@@ -233,6 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", choices=("duckdb", "spark"), default="duckdb", help="the engine")
     parser.add_argument("--cores", type=int, default=2, help="threads of Spark, where these do not grow")
     parser.add_argument(
+        "--generated", action="store_true", help="Spark makes rows as it reads them, without a file"
+    )
+    parser.add_argument(
         "--sizes", nargs="*", type=int, help="the sizes of each kind, in place of modest ones"
     )
     parser.add_argument("--far", action="store_true", help="sizes up to the largest that are measured")
@@ -246,6 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if _CORES in options.kinds and options.engine != "spark":
         parser.error("the number of cores grows on Spark alone")
+    if options.generated and options.engine != "spark":
+        parser.error("rows are generated by Spark alone")
     found, sizes = {}, {**(FAR if options.far else KINDS), _CORES: (1, 2)}
     for kind in options.kinds:
         found[kind] = [apart(kind, size, options) for size in options.sizes or sizes[kind]]

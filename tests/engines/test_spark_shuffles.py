@@ -44,10 +44,8 @@ POLICY: dict[str, Any] = {
 }
 # Shuffles that a plan needs, where no side of a join is small enough to be sent to all:
 PAIRS = 1  # rows are added up by unit and group, once
-CUT = 4  # units over a bound, found twice by a grouping; their rows are ranked, those of others stay: both join by unit
-NORMS = 1  # what a unit has in all groups
+CUT = 1  # pairs by unit, among whose pairs these are ranked, and added up for its norms
 HISTOGRAM = 1  # units in each interval, for each clamp that is chosen
-JOINED = 1  # the norms, to the pairs; they are grouped by unit already
 GROUPS = 1  # units are added up by group
 ORDER = 1  # a release is ordered by its keys
 ALL = 1  # what is left of each task is added up by one
@@ -129,7 +127,7 @@ def watched(backend: SparkBackend) -> Iterator[Seen]:
         ("SELECT d, COUNT(*) FROM visits GROUP BY d", PAIRS + CUT + GROUPS + ORDER),
         (
             "SELECT d, COUNT(*), SUM(x) FROM visits GROUP BY d",
-            PAIRS + CUT + NORMS + 2 * HISTOGRAM + JOINED + GROUPS + ORDER,
+            PAIRS + CUT + 2 * HISTOGRAM + GROUPS + ORDER,
         ),
         (
             "SELECT plan, COUNT(*) FROM visits JOIN people ON person = id GROUP BY plan",
@@ -141,7 +139,7 @@ def watched(backend: SparkBackend) -> Iterator[Seen]:
         ),
         (
             "SELECT k, COUNT(*), SUM(x) FROM visits GROUP BY k",
-            PAIRS + CUT + NORMS + 2 * HISTOGRAM + KEYS + JOINED + GROUPS + ORDER + SHOWN,
+            PAIRS + CUT + 2 * HISTOGRAM + KEYS + GROUPS + ORDER + SHOWN,
         ),
         ("SELECT SUM(x) FROM visits", PAIRS + ALL + HISTOGRAM + ALL),
         (MOST, WITHIN + PAIRS + ALL),
