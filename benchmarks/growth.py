@@ -120,8 +120,9 @@ def _opened(
             yield session, {}
             return
         session.sql(f"CREATE VIEW visits AS {generated.made_by_spark}")
-        # A view is refused, as its rows may fail; these do not.
-        with mock.patch.object(Described, "foreign", ()):
+        with mock.patch.object(
+            Described, "foreign", ()
+        ):  # a view is refused, as its rows may fail; these do not
             yield session, {}
 
 

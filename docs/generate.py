@@ -31,7 +31,7 @@ from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
 from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
 from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
-from dpsql.backends.spellings import ByType, Spelling
+from dpsql.backends.spellings import ByCall, ByType, Spelling
 from dpsql.cli.app import app
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.document import markdown
@@ -396,7 +396,7 @@ def engines() -> str:
         "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
         "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions. Of the",
         "rows of a unit they have windows, and all aggregates: counts, sums, means, of distinct values too, least and greatest values,",
-        "ARG_MIN, ARG_MAX, MEDIAN and QUANTILE_DISC.",
+        "ARG_MIN, ARG_MAX, MEDIAN, QUANTILE_DISC and quartiles.",
         "",
     ]
     for engine, (_, cannot) in rooms.items():
@@ -419,7 +419,7 @@ def engines() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _spelt(spelling: Spelling | ByType | None) -> tuple[str, str]:
+def _spelt(spelling: Spelling | ByType | ByCall | None) -> tuple[str, str]:
     """Of which types an engine has a function, and why it is total there."""
     if spelling is None:
         return "no", ""

@@ -239,13 +239,15 @@ def _as(kind: Type, value: Value) -> Value:
 
 
 def _counted(expr: Expr, known: Known) -> Domain | None:
-    """All whole values of a bounded interval."""
+    """All whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many."""
     whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
     around = interval(expr, known)
     if not whole or not around.bounded:
         return None
     low, high = (math.ceil(around.ends[0]), math.floor(around.ends[1]))
-    if high - low >= MAX_DERIVED:
+    if expr.type is Type.INTEGER:
+        low, high = max(low, -(2**63)), min(high, 2**63 - 1)
+    if not 0 <= high - low < MAX_DERIVED:
         return None
     places = range(low, high + 1)
     if expr.type is Type.DATE:

@@ -49,6 +49,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def ranks_all(self) -> bool:
+        """Whether the groups of all units are put in order, in one pass, rather than those of units beyond a bound in several."""
+        ...
+
+    @property
     def lists(self) -> bool:
         """Whether many rows of constants are written as lists that UNNEST takes apart, one for each column."""
         ...
@@ -61,6 +66,16 @@ class Dialect(Protocol):
     @property
     def by_place(self) -> frozenset[str]:
         """The aggregates within a unit, by their names in the registry, that are computed of numbered rows."""
+        ...
+
+    @property
+    def ignores_nulls(self) -> bool:
+        """Whether window functions take IGNORE NULLS; those of others take places that are computed."""
+        ...
+
+    @property
+    def public_groups(self) -> bool:
+        """Whether it is asked for groups of public rows; of others they are known before, and are constants."""
         ...
 
     def require(self, release: Release) -> None:
@@ -127,8 +142,8 @@ class Dialect(Protocol):
         """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
-    def addend(self, point: str) -> str:
-        """A whole number of 64 bits that is added up, of a type in which the sum of 2^46 of them does not overflow."""
+    def added(self, points: str, most: int) -> str:
+        """The sum of whole numbers of 64 bits, of at most `most` in size, which does not overflow for 2^46 of them."""
         ...
 
     def days(self, day: str) -> str:
@@ -143,16 +158,23 @@ class Dialect(Protocol):
         """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
         ...
 
-    def wide(self, number: str) -> str:
-        """A whole number in a type in which sums and products of a statement do not overflow."""
+    def wide(self, number: str, most: int | None = None) -> str:
+        """A whole number in a type in which sums and products of a statement do not overflow.
+
+        Where `most` is given, the number is of 64 bits if that is, and so are all products that are made of it.
+        """
+        ...
+
+    def narrow(self, number: str, low: int, high: int) -> str:
+        """A whole number from `low` to `high`, not NULL, in 64 bits where it fits and the engine is quicker with these."""
         ...
 
     def real(self, number: str) -> str:
         """A whole number of the type of `wide` as a DOUBLE."""
         ...
 
-    def whole_of(self, number: str) -> str:
-        """A DOUBLE that is whole and at most 2^62 in size, in the type of `wide`."""
+    def whole_of(self, number: str, most: int) -> str:
+        """A DOUBLE that is whole and from 0 to `most`, which is at most 2^62, in the type of `wide` or in 64 bits."""
         ...
 
     def wide_point(self, number: str, factors: tuple[float, float]) -> str:
@@ -178,12 +200,15 @@ class Dialect(Protocol):
         """A window function that is no aggregate, by its name in the registry, with its OVER."""
         ...
 
-    def quotient(self, dividend: str, divisor: str) -> str:
-        """The quotient of whole numbers towards zero; the divisor is not zero."""
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
+        """The quotient of whole numbers towards zero; the divisor is above zero.
+
+        Where `most` is given and of 64 bits, so are both numbers.
+        """
         ...
 
-    def derived(self, query: str, name: str = "") -> str:
-        """A query in FROM, under a name where one is needed."""
+    def derived(self, query: str, name: str = "", *, once: bool = False) -> str:
+        """A query in FROM, under a name where one is needed; with `once`, each of its values is computed once a row."""
         ...
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -36,6 +36,19 @@ class Spelling:
 
 
 @dataclass(frozen=True, slots=True)
+class ByCall:
+    """A function whose template is made for a call, None where it is not written for it."""
+
+    made: Callable[[Call], str | None]
+    total: str
+    takes: frozenset[Type] = frozenset()
+
+    def template(self, call: Call) -> str | None:
+        """The template for a call, None where it is not written for it."""
+        return self.made(call)
+
+
+@dataclass(frozen=True, slots=True)
 class ByType:
     """A function of one argument that is written as its type says."""
 
@@ -45,6 +58,10 @@ class ByType:
     def template(self, call: Call) -> str | None:
         """The template for a call, None where it is not written for it."""
         return self.by.get(call.arguments[0].type)
+
+
+Spellings = Mapping[str, Spelling | ByType | ByCall]
+"""How an engine writes functions, by their names in the registry."""
 
 
 def has_constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
@@ -80,6 +97,17 @@ def few_wildcards(call: Call) -> bool:
 def texts(call: Call) -> bool:
     """Whether all arguments are texts."""
     return all(argument.type is Type.VARCHAR for argument in call.arguments)
+
+
+MONDAY = 946_857_600_000_000
+"""The microseconds from 1970 to the third of January 2000, at which buckets of days begin in DuckDB."""
+
+
+def bucket_width(call: Call, unit: int) -> int | None:
+    """The width of the buckets of a call that has their number of units first; None where it is none, or too large."""
+    times = call.arguments[0]
+    width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
+    return width if 0 < width <= 2**62 else None
 
 
 COMPARES = "values of one type always compare"
@@ -123,7 +151,7 @@ ALIKE: Mapping[str, Spelling] = MappingProxyType(
 """What standard SQL has, and each of these engines writes and means alike."""
 
 
-def written(spellings: Mapping[str, Spelling | ByType], expr: Call, where: str) -> str:
+def written(spellings: Spellings, expr: Call, where: str) -> str:
     """The template of a call; QueryRejected (`engine_function`) where there is none: it cannot be computed `where` it says."""
     spelling = spellings.get(expr.function.name)
     template = None if spelling is None else spelling.template(expr)

@@ -13,14 +13,27 @@ from typing import Any, TypeVar
 
 from dpsql.backends import Backend, trial
 from dpsql.engine.post_processor import as_constants
-from dpsql.plan.dependencies import Known, needs, substitute
+from dpsql.errors import QueryRejected
+from dpsql.plan.dependencies import Known, PublicGroups, needs, substitute
 from dpsql.plan.expr import Expr, Scalar
-from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release, Values
+from dpsql.plan.nodes import (
+    Join,
+    OuterQuery,
+    Output,
+    PublicSubquery,
+    Relation,
+    Release,
+    Values,
+    public_groups,
+)
 from dpsql.sql.emit.outer_query import Originals, emit_outer_query
 from dpsql.sql.emit.relations import emit_multiplicity
 
 _MOST = 256
 """How many look-ups of each kind are kept at most; beyond, all are forgotten."""
+
+MOST_GROUPS = 10_000
+"""The most groups of public rows that are written into a statement."""
 
 _LookUp = TypeVar("_LookUp")
 
@@ -56,6 +69,22 @@ class PublicTables:
             found = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
             _bounded(self._rows)[sql] = found
         return self._rows[sql]
+
+    def groups(self, relation: Relation) -> PublicGroups:
+        """The rows of the groups of public rows that a relation reads, but for those that are of released values."""
+        found = {}
+        for group in public_groups(relation):
+            if group not in found and not any(isinstance(step, Release) for step in needs(group)):
+                query = OuterQuery(group, tuple(Output(column.name, column) for column in group.columns))
+                rows = tuple(self.rows(substitute(query, self._values(group))))
+                if len(rows) > MOST_GROUPS:
+                    raise QueryRejected(
+                        f"a group of public rows becomes part of the statement on this engine: at most {MOST_GROUPS:,} of them",
+                        code="engine",
+                        hint="store the groups as a public table, or use DuckDB",
+                    )
+                found[group] = Values(rows, group.alias, group.columns)
+        return found
 
     def _values(self, source: Relation) -> Known:
         """The values of the subqueries that a public source depends on."""

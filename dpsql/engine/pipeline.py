@@ -198,9 +198,10 @@ class Engine:
     ) -> PreparedRelease:
         plan, dialect = choose(analysis, price, public, learn=learn), self.backend.dialect
         verify(plan)
-        statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
-        tables = private_tables(release.input)
-        return PreparedRelease(release, tables, plan, statement, price, dialect=dialect)
+        groups = {} if dialect.public_groups else public.groups(release.input)
+        read, tables = substitute(analysis, {}, groups), private_tables(release.input)
+        statement = emit(read, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        return PreparedRelease(release, tables, plan, statement, price, dialect=dialect, groups=groups)
 
     def combine(self, asked: Query) -> Result:
         """The most accurate answer that follows from stored releases: free, and nothing private is read.

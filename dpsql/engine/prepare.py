@@ -16,7 +16,7 @@ from dpsql.engine.experts import Experts
 from dpsql.ledger.protocol import Bill
 from dpsql.mechanisms.entropy import Entropy, secret
 from dpsql.plan import fingerprint
-from dpsql.plan.dependencies import Known, Step, final_releases, needed, steps, substitute
+from dpsql.plan.dependencies import Known, PublicGroups, Step, final_releases, needed, steps, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.sampling import percent, sampling_rate
 from dpsql.plan.types import Value
@@ -76,7 +76,8 @@ class Refinement:
 class PreparedRelease:
     """One release of a query: the statement that measures it, on which tables, and its share of the loss.
 
-    `values` are the values of earlier answers that stand in `statement`. `stored` is the stored release that answers
+    `values` are the values of earlier answers that stand in `statement`, `groups` the rows of groups of public rows, where the
+    engine is not asked for them. `stored` is the stored release that answers
     it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine which
     holds the rows. `secret` is what units are sampled by, while the release is drawn.
     """
@@ -90,6 +91,7 @@ class PreparedRelease:
     refinement: Refinement | None = None
     values: Known = field(default_factory=dict, hash=False)
     dialect: Dialect = DUCKDB
+    groups: PublicGroups = field(default_factory=dict, hash=False)
     secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
 
     @property
@@ -115,7 +117,7 @@ class PreparedRelease:
 
     def _emitted(self, values: Known, secret: str) -> Statement:
         plan = self.plan
-        analysis = substitute(plan.analysis, values)
+        analysis = substitute(plan.analysis, values, self.groups)
         return emit(analysis, plan.quantiles, plan.top_k, plan.clamps, self.dialect, secret=secret)
 
     def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:
@@ -124,7 +126,7 @@ class PreparedRelease:
         Values are put in order when all of them are. With the keys of the `selected` groups, where they are known, only
         these groups are read if the statement can be of them alone.
         """
-        read = substitute(plan.analysis, self.values)
+        read = substitute(plan.analysis, self.values, self.groups)
         chosen = all(clamp.chosen for clamp in plan.clamps)
         alone = selected is not None and reads_selected(read, plan.quantiles)
         quantiles = plan.quantiles if chosen else ()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
 from dpsql.plan.fields import INIT_FIELDS
-from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, Values
+from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Relation, Release, Values
 
 Part = TypeVar("Part")
 Step = Release | Scalar | PublicSubquery
 _LEAVES = (Function, Column, Literal, Released)
+_Replaced = Scalar | PublicSubquery | PerUnitGroupBy
 Known = Mapping[Scalar | PublicSubquery, Expr | Values]
 """The values of scalar subqueries, and the rows of public subqueries that private rows are joined to."""
+PublicGroups = Mapping[PerUnitGroupBy, Values]
+"""The rows of groups of public rows that private rows are joined to."""
 
 
 def steps(outer: OuterQuery) -> tuple[Step, ...]:
@@ -78,22 +82,25 @@ def children(part: object) -> Sequence[object]:
     ]
 
 
-def substitute(part: Part, values: Known, *, within_releases: bool = True) -> Part:
-    """The plan with known subqueries replaced by their values."""
-    if not values:
+def substitute(
+    part: Part, values: Known, groups: PublicGroups | None = None, *, within_releases: bool = True
+) -> Part:
+    """The plan with known subqueries, and known groups of public rows, replaced by their values."""
+    if not values and not groups:
         return part
-    done: Part = _Resolution(values, within_releases=within_releases).of(part)
+    known = dict[_Replaced, Expr | Values](chain(values.items(), (groups or {}).items()))
+    done: Part = _Resolution(known, within_releases=within_releases).of(part)
     return done
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Resolution:
-    values: Known
+    values: Mapping[_Replaced, Expr | Values]
     within_releases: bool
     done: dict[int, tuple[object, object]] = dataclasses.field(default_factory=dict)
 
     def of(self, part: Any) -> Any:
-        if isinstance(part, (Scalar, PublicSubquery)) and part in self.values:
+        if isinstance(part, _Replaced) and part in self.values:
             return self.values[part]
         if isinstance(part, Release) and not self.within_releases:
             return part

@@ -398,6 +398,15 @@ def is_answered(relation: Relation) -> bool:
     return isinstance(relation, PublicSubquery) or any(map(is_answered, inputs(relation)))
 
 
+def public_groups(relation: Relation) -> Iterator[PerUnitGroupBy]:
+    """The groups of public rows that a relation reads, without those that they read themselves."""
+    if isinstance(relation, PerUnitGroupBy) and not is_private(relation):
+        yield relation
+    else:
+        for part in inputs(relation):
+            yield from public_groups(part)
+
+
 def is_private(relation: Relation) -> bool:
     """Whether the rows belong to privacy units."""
     if isinstance(relation, Scan):

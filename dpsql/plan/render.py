@@ -65,8 +65,8 @@ def _constant(expr: Literal) -> str:
 
 def _call(expr: Call, names: Mapping[str, str] | None) -> str:
     name, many = expr.function.name, len(expr.arguments)
-    shown = expr.arguments if name != "in" or many <= _MOST_LISTED else expr.arguments[: _MOST_LISTED - 1]
-    parts = [phrase(argument, names) for argument in shown]
+    taken = expr.arguments if name != "in" or many <= _MOST_LISTED else expr.arguments[: _MOST_LISTED - 1]
+    parts = [phrase(argument, names) for argument in taken]
     if name in _INFIX:
         return f"({f' {_INFIX[name]} '.join(parts)})"
     if name == "case":
@@ -76,7 +76,7 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
         )
         return f"CASE {whens} ELSE {otherwise} END"
     if name == "in":
-        listed = [*parts[1:], *([f"… {many - len(shown)} more"] * (len(shown) < many))]
+        listed = [*parts[1:], *([f"… {many - len(taken)} more"] * (len(taken) < many))]
         return f"({parts[0]} IN ({', '.join(listed)}))"
     if name == "map":
         return f"MAP {{{': '.join(parts)}, …}}"

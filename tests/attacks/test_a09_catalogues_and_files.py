@@ -55,7 +55,6 @@ SOURCES = [
     "range(people.id)",
     "generate_series(1, 10000000000)",
     "repeat_row(1, num_rows=9)",
-    "unnest([1])",
     "(SHOW TABLES)",
     "(DESCRIBE people)",
     "(SUMMARIZE people)",

@@ -46,9 +46,11 @@ def test_a_bound_from_the_data_is_read_off_the_noise(rows: list[Row]) -> None:
     assert without < with_rich
 
 
-FROM_DATA = [
+RELEASED = [
     "(SELECT MAX(cost) FROM people)",
     "(SELECT QUANTILE_CONT(cost, 0.99) FROM people)",
+]
+FROM_DATA = [
     "(SELECT MAX(p.cost) FROM people AS p WHERE p.age >= people.age)",
     "(SELECT rank FROM regions WHERE name = city)",
     "MAX(cost)",
@@ -75,6 +77,25 @@ def test_a_bound_that_looks_at_the_data_is_refused(bound: str, refused: Refused)
     """Subqueries, aggregates, windows, variables and statistics as a bound: refused wherever one stands."""
     for place in PLACES:
         refused(place.format(bound))
+
+
+@pytest.mark.parametrize("bound", RELEASED)
+def test_a_released_bound_is_calibrated_to_what_the_policy_says_of_it(
+    bound: str, town: dpsql.Connection, rows: list[Row]
+) -> None:
+    """Where one may stand, the plan is the same whatever the data, and has the release in it; else the query is refused."""
+    planned = 0
+    for place in PLACES:
+        sql = place.format(bound)
+        plans = set()
+        for connection in (town, world(*rows, RICH)):
+            try:
+                plans.add(str(connection.explain(sql)))
+            except dpsql.QueryRejected as error:
+                plans.add(error.code)
+        (plan,) = plans
+        planned += "Release" in plan
+    assert planned == 2
 
 
 UNBOUNDED = [

@@ -226,7 +226,7 @@ REFUSED = {
     "digits": f"SELECT SUM(age + {'9' * 50_000}) FROM people",
     "outputs": f"SELECT {', '.join(f'SUM(age + {n})' for n in range(101))} FROM people",
     "keys": f"{COUNT} GROUP BY {', '.join(f'age + {n}' for n in range(61))}",
-    "tables": f"{COUNT}{''.join(f' JOIN regions AS r{n} ON city = r{n}.name' for n in range(16))}",
+    "tables": f"{COUNT}{''.join(f' JOIN regions AS r{n} ON city = r{n}.name' for n in range(64))}",
 }
 
 

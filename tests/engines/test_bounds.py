@@ -58,7 +58,7 @@ Row = tuple[int | None, int | None, str | None, float | None, int | None]
 @pytest.fixture(scope="module")
 def world(server: Server) -> Iterator[tuple[Connection, psycopg.Connection[Any]]]:
     with database(server, "bounds") as (url, owner):
-        owner.execute("CREATE TABLE t (u integer, k integer, s text, x double precision, n integer)")
+        owner.execute("CREATE TABLE t (u integer, k integer, s text, x double precision, n bigint)")
         grant(owner)
         with dpsql.connect(url, policy=POLICY, ledger=":memory:") as con:
             yield con, owner
@@ -151,3 +151,46 @@ def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection,
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 2
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
+
+
+@pytest.mark.parametrize("most", [7, 2**20, 2**24, 2**31, 2**40, 10**15])
+def test_64_bits_are_used_where_they_suffice(
+    world: tuple[Connection, Any], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Histograms of clamps and sums are those of NUMERIC, at the ends of bounds and for units that exceed theirs.
+
+    With the bounds, products of contributions come to need more than 64 bits: at first those of means, then squares.
+    """
+    _, owner = world
+    policy = {**POLICY, "budget": {"epsilon": 10, "accountant": "zcdp", "delta": 1e-6}}
+    columns = {**POLICY["tables"]["t"]["columns"], "n": {"type": "integer", "bounds": [-most, most]}}
+    policy["tables"] = {"t": {"unit": "u", "rows_per_unit": 40, "columns": columns}}
+    chance = random.Random(most)
+    ends = [-(2**63), -most, -1, 0, most // 3, most, 2**63 - 1, None]
+    held = [
+        (
+            unit,
+            chance.choice([0, 1, 2, None]),
+            "",
+            chance.choice([-9.0, 0.3, 5.0, float("nan")]),
+            chance.choice(ends),
+        )
+        for unit in range(12)
+        for _ in range(chance.choice([1, 5, 40, 70]))
+    ]
+    # One has the greatest contribution to a single group, and one the least.
+    held += [(unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40)]
+    found = []
+    for suffices in (True, False):
+        if not suffices:
+            monkeypatch.setattr("dpsql.backends.postgres.dialect._fits", lambda _: False)
+        with dpsql.connect(world[0].engine.backend._url, policy=policy, ledger=":memory:") as con:
+            (part,) = con.engine.prepare(
+                Query("SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k", epsilon=Fraction(1, 10))
+            ).releases
+            hold(owner, held)
+            found.append((part.statement.sql, con.engine.backend.run(part.statement.sql).reveal()))
+    (narrow, ours), (wide, theirs) = found
+    assert any(clamp.euclidean for clamp in part.plan.clamps)
+    assert narrow != wide
+    assert ours == theirs

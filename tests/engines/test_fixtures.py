@@ -6,7 +6,7 @@ Noise is off: the exact results of the statements are compared, before anything 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,6 +17,7 @@ from postgres import Server
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.engine import lookups
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
@@ -120,6 +121,48 @@ def without_units(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
 def units_of(rows: list[tuple[Any, ...]], places: list[int]) -> list[int]:
     """How many units each histogram counts, in all groups together."""
     return [sum(interval[-1] for row in rows for interval in row[place] or ()) for place in places]
+
+
+_PRICED = "(SELECT plan, AVG(price) AS p, MAX(price) AS most, COUNT(*) AS n FROM prices{} GROUP BY plan) g"
+PUBLIC_GROUPS = (
+    f"SELECT COUNT(*), SUM(cost) FROM visits v JOIN {_PRICED.format('')} ON v.plan = g.plan WHERE g.p > 1.25 AND n < 3",
+    f"SELECT n, COUNT(*), SUM(most) FROM visits v LEFT JOIN {_PRICED.format('')} ON v.plan = g.plan GROUP BY n",
+    f"SELECT COUNT(g.n) FROM visits v LEFT JOIN {_PRICED.format(' WHERE price > 9')} ON v.plan = g.plan",
+    (
+        "SELECT COUNT(*) FROM visits v WHERE region < (SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM regions GROUP BY country) c) OR "
+        "v.plan IN (SELECT plan FROM prices)"
+    ),
+    (
+        "SELECT COUNT(*) FROM visits JOIN (SELECT plan AS p, COUNT(*) AS n FROM prices "
+        "WHERE price > (SELECT AVG(price) - 1 FROM prices) GROUP BY plan) ON plan = p"
+    ),
+)
+"""Questions to private rows that are joined to groups of public ones, all of them, some, or none."""
+
+
+@pytest.mark.parametrize("sql", PUBLIC_GROUPS)
+def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
+    """Groups of public rows that private rows are joined to are those that DuckDB makes, as constants."""
+    groups_are_duckdb_s(pair, sql, exact)
+
+
+def groups_are_duckdb_s(pair: Pair, sql: str, read: Callable[[Connection, PreparedQuery], Any]) -> None:
+    """Asserts that of a question."""
+    wanted, found = (
+        side.engine.prepare(Query(sql, epsilon=Fraction(NO_NOISE))) for side in (pair.duckdb, pair.other)
+    )
+    assert found.only.groups
+    assert not wanted.only.groups
+    assert read(pair.other, found) == read(pair.duckdb, wanted)
+
+
+def test_too_many_groups_of_public_rows_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would make a statement too long."""
+    monkeypatch.setattr(lookups, "MOST_GROUPS", 1)
+    pair.duckdb.engine.prepare(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        pair.other.engine.prepare(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+    assert caught.value.code == "engine"
 
 
 SAMPLED = (

@@ -10,14 +10,29 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import psycopg
 import pytest
 from engines.loading import database
-from functions.pools import CONSTANT_TEXTS, NASTY, Bench, calls, read_by, signatures
+from functions.pools import (
+    CONSTANT_TEXTS,
+    ESCAPED_TEXTS,
+    EXPRESSED_TEXTS,
+    EXPRESSIONS,
+    NASTY,
+    Bench,
+    calls,
+    column,
+    escapes,
+    expressions,
+    letter_texts,
+    of_letters,
+    read_by,
+    signatures,
+)
 from postgres import Server
 
 from dpsql.backends.postgres.dialect import POSTGRES
@@ -26,7 +41,8 @@ from dpsql.backends.postgres.settings import pinning
 from dpsql.backends.postgres.values import TYPES, constant
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call
+from dpsql.functions import call as call_of
+from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.emit.dialect import written_in
 from dpsql.sql.emit.scalars import write
@@ -123,12 +139,20 @@ def by_duckdb(call: Call) -> dict[tuple[int, ...], Any]:
     return {tuple(row[:-1]): row[-1] for row in bench().connection.execute(sql).fetchall()}
 
 
+def few_digits(name: str) -> Iterator[Call]:
+    """Calls for columns of few digits, which are no calls of computed decimals; of one entry."""
+    for digits in ((9, 2), (15, 14)) if name == "cast_varchar decimal" else ():
+        found = call_of(name, column(0, Type.DOUBLE), *(Literal(part, Type.INTEGER) for part in digits))
+        if found is not None:
+            yield found
+
+
 @pytest.mark.parametrize("name", spelt())
 def test_it_is_total_and_means_the_same(rows: psycopg.Connection[Any], name: str) -> None:
     """On every row PostgreSQL computes what DuckDB does; NULL where that leaves the calendar or 64 bits."""
     function, found = FUNCTIONS[name], 0
     for types in signatures(function):
-        for call in calls(function, types, most=6, constants=name in CONSTANT_TEXTS):
+        for call in (*calls(function, types, most=6, constants=name in CONSTANT_TEXTS), *few_digits(name)):
             text = in_postgres(call)
             if text is None:
                 continue
@@ -158,7 +182,34 @@ def alike(call: Call, ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-@pytest.mark.parametrize("name", ["lower", "regexp_matches", "round_digits", "cast_decimal"])
+def of_texts(
+    rows: psycopg.Connection[Any], wanted: Sequence[Call], texts: Sequence[str | None]
+) -> list[tuple[Any, ...]]:
+    """What PostgreSQL computes of each text."""
+    shown = ", ".join(f"{in_postgres(found)} AS v{place}" for place, found in enumerate(wanted))
+    listed = ", ".join(f"({place}, {constant(text)})" for place, text in enumerate(texts))
+    sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
+    return rows.execute(sql.encode()).fetchall()
+
+
+def test_letters_become_those_of_duckdb(rows: psycopg.Connection[Any]) -> None:
+    """LOWER, UPPER and ILIKE have DuckDB's letters, of all that change and beside any others."""
+    assert of_texts(rows, of_letters(), letter_texts()) == bench().of_texts(of_letters(), letter_texts())
+
+
+def test_regular_expressions_that_are_texts(rows: psycopg.Connection[Any]) -> None:
+    """Alternatives of literals hold of the texts of which they do in DuckDB; all other expressions are refused."""
+    wanted = [found for found in expressions() if in_postgres(found) is not None]
+    assert len(wanted) == 2 * (len(EXPRESSIONS) - 8)
+    assert of_texts(rows, wanted, EXPRESSED_TEXTS) == bench().of_texts(wanted, EXPRESSED_TEXTS)
+
+
+def test_patterns_with_escapes(rows: psycopg.Connection[Any]) -> None:
+    """LIKE and ILIKE with ESCAPE hold of the texts of which they do in DuckDB, whatever is escaped by whatever."""
+    assert of_texts(rows, escapes(), ESCAPED_TEXTS) == bench().of_texts(escapes(), ESCAPED_TEXTS)
+
+
+@pytest.mark.parametrize("name", ["regexp_extract", "round_digits", "cast_decimal"])
 def test_what_it_does_not_have_is_refused(name: str) -> None:
     """An entry without a spelling is refused, and so is a call of types that may fail."""
     function = FUNCTIONS[name]

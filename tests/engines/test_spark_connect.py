@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from engines import sparks
 
+from dpsql.backends.spark import session as sessions
+from dpsql.errors import OperationalError
+
 _SCRIPT = """
 import sys
 import dpsql
@@ -51,6 +54,17 @@ assert not [row for row in session.sql("SHOW VIEWS").collect()]
 print("answered", flush=True)
 session.stop()
 """
+
+
+def test_a_server_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told soon, without the token of the address; pyspark itself tries for minutes."""
+    sparks.require()
+    monkeypatch.setattr(sessions, "_PATIENCE", 0.1)
+    with pytest.raises(OperationalError) as caught:
+        sessions.opened("sc://127.0.0.1:1/;token=secret")
+    assert caught.value.code == "no_database"
+    assert "secret" not in repr(caught.value)
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.deep

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 from engines import sparks
-from engines.test_fixtures import UNREAD, Pair, drawn_anew, listed, prepared
+from engines.test_fixtures import (
+    PUBLIC_GROUPS,
+    UNREAD,
+    Pair,
+    drawn_anew,
+    groups_are_duckdb_s,
+    listed,
+    prepared,
+)
 
 import dpsql
 from dpsql.connection import Connection
@@ -96,6 +104,7 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     "query",
     [
         "SELECT plan, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY plan",
+        "SELECT plan, SUM(cost) FROM visits WHERE region IN (SELECT id FROM regions WHERE country = 'X') OR age > 60 GROUP BY plan",
     ],
 )
 def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
@@ -116,6 +125,13 @@ def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
                     (sorted(histograms), sorted(side.engine.backend.run(sums.sql).reveal(), key=str))
                 )
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sql", PUBLIC_GROUPS[1:3])
+def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
+    """Groups of public rows that private rows are joined to are those that DuckDB makes, as constants."""
+    groups_are_duckdb_s(pair, sql, exact)
 
 
 @pytest.mark.deep

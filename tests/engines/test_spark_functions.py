@@ -18,9 +18,24 @@ from typing import Any
 
 import pytest
 from engines import sparks
-from functions.pools import CONSTANTS, NASTY, Bench, build, calls, column, read_by, signatures
+from functions.pools import (
+    CONSTANTS,
+    ESCAPED_TEXTS,
+    EXPRESSED_TEXTS,
+    EXPRESSIONS,
+    NASTY,
+    Bench,
+    build,
+    calls,
+    column,
+    escapes,
+    expressions,
+    letter_texts,
+    of_letters,
+    read_by,
+    signatures,
+)
 
-from dpsql.backends.letters import changed
 from dpsql.backends.spark import values
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.functions import SPELLINGS
@@ -28,7 +43,6 @@ from dpsql.backends.spark.session import pin
 from dpsql.backends.spark.values import TYPES
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.functions import call as called_by
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.emit.dialect import written_in
@@ -203,18 +217,32 @@ def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
     assert tried_names == set(names), "no call of it was tried"
 
 
+def of_texts(session: Any, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
+    """What Spark computes of each text, with settings of its own."""
+    shown = ", ".join(f"{in_spark(found)} AS v{place}" for place, found in enumerate(wanted))
+    listed = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
+    sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
+    return [tuple(row.values()) for row in session.sql(sql).toArrow().to_pylist()]
+
+
 @pytest.mark.slow
 def test_letters_become_those_of_duckdb(rows: Any) -> None:
     """LOWER, UPPER and ILIKE have DuckDB's letters, of all that change and beside any others."""
-    letters = "".join(sorted({*"".join(changed("lower") + changed("upper")), *"ßʼn\u0345中😀"}))
-    texts = [letters[at : at + 40] for at in range(0, len(letters), 40)] + ["ΑΣ", "İ", "ﬃ", ""]
-    of = column(0, Type.VARCHAR)
-    like = called_by("ilike", of, Literal("%σ_%", Type.VARCHAR))
-    wanted = [found for found in (called_by("lower", of), called_by("upper", of), like) if found is not None]
-    shown = ", ".join(f"{in_spark(found)} AS v{place}" for place, found in enumerate(wanted))
-    listed = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
-    ours = rows.sql(f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i').toArrow().to_pylist()
-    theirs = bench().connection.execute(
-        f"SELECT {', '.join(map(write, wanted))} FROM (SELECT UNNEST(?) AS c) AS t0", [texts]
-    )
-    assert [tuple(row.values()) for row in ours] == theirs.fetchall()
+    assert of_texts(rows, of_letters(), letter_texts()) == bench().of_texts(of_letters(), letter_texts())
+
+
+@pytest.mark.slow
+def test_regular_expressions_that_are_texts(rows: Any) -> None:
+    """Alternatives of literals hold of the texts of which they do in DuckDB; all other expressions are refused."""
+    wanted = [found for found in expressions() if in_spark(found) is not None]
+    assert len(wanted) == 2 * (len(EXPRESSIONS) - 8)
+    assert of_texts(rows, wanted, EXPRESSED_TEXTS) == bench().of_texts(wanted, EXPRESSED_TEXTS)
+
+
+@pytest.mark.slow
+def test_patterns_with_escapes(rows: Any) -> None:
+    """LIKE and ILIKE with ESCAPE hold of the texts of which they do in DuckDB; what Spark would fail on is refused."""
+    wanted = [found for found in escapes() if in_spark(found) is not None]
+    refused = {str(found.arguments[1]) for found in escapes() if found not in wanted}
+    assert refused == {"'!é%'", "'%!A%'"}
+    assert of_texts(rows, wanted, ESCAPED_TEXTS) == bench().of_texts(wanted, ESCAPED_TEXTS)

@@ -43,7 +43,7 @@ def some(values: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.sampled(100)
-@pytest.mark.parametrize("windows", some((*unit_rows.WINDOWS, *unit_rows.ELSEWHERE), 2))
+@pytest.mark.parametrize("windows", some((*unit_rows.WINDOWS, *unit_rows.VALUED), 2))
 def test_windows_have_the_same_values(pair: Pair, windows: tuple[str, ...]) -> None:
     """Whatever rows are equal in order, and whatever values are special, sums of windows' values are DuckDB's."""
     sql = unit_rows.of_windows(windows)

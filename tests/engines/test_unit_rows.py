@@ -44,7 +44,7 @@ def prepared(connection: Connection, sql: str) -> PreparedQuery:
     return connection.engine.prepare(Query(sql, epsilon=Fraction(NO_NOISE)))
 
 
-@pytest.mark.parametrize("window", [*unit_rows.WINDOWS, *unit_rows.FRAMES])
+@pytest.mark.parametrize("window", [*unit_rows.WINDOWS, *unit_rows.VALUED, *unit_rows.FRAMES])
 def test_windows_have_the_same_values(pair: Pair, window: str) -> None:
     """Whatever rows are equal in order, and whatever values are special, sums of a window's values are DuckDB's."""
     sql = unit_rows.of_windows((window,))
@@ -59,16 +59,21 @@ def test_aggregates_of_a_unit_have_the_same_values(pair: Pair, aggregate: str, k
     assert exact(pair.other, prepared(pair.other, sql)) == exact(pair.duckdb, prepared(pair.duckdb, sql))
 
 
-@pytest.mark.parametrize("window", unit_rows.ELSEWHERE)
-def test_windows_that_ignore_nulls_are_refused(pair: Pair, window: str) -> None:
-    """PostgreSQL does not have them; nothing is charged."""
-    prepared(pair.duckdb, unit_rows.of_windows((window,)))
+def test_windows_that_ignore_nulls_and_exclude_rows_are_refused(pair: Pair) -> None:
+    """The values of such a frame do not follow one another; nothing is charged."""
+    prepared(pair.duckdb, unit_rows.of_windows((unit_rows.EXCLUDED,)))
     with pytest.raises(dpsql.QueryRejected) as caught:
-        prepared(pair.other, unit_rows.of_windows((window,)))
+        prepared(pair.other, unit_rows.of_windows((unit_rows.EXCLUDED,)))
     assert caught.value.code == "engine"
 
 
-@pytest.mark.parametrize("value", ["QUANTILE_CONT(x, 0.3)", "QUANTILE_DISC(x, 0.1234567)"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("QUANTILE_CONT(x, 0.25)", "QUANTILE_CONT(n, 0.3)", "QUANTILE_CONT(raw, 0.25)"),
+        "QUANTILE_DISC(x, 0.1234567)",
+    ],
+)
 def test_quantiles_whose_last_digit_differs_are_refused(pair: Pair, value: str) -> None:
     """What lies between two values is rounded as the processor does it; long ranks do not fit whole numbers."""
     prepared(pair.duckdb, unit_rows.of_groups((value,)))

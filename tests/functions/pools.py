@@ -20,8 +20,9 @@ from typing import Any
 
 import duckdb
 
+from dpsql.backends.letters import changed
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS
+from dpsql.functions import FUNCTIONS, call
 from dpsql.functions.casts import MOST_PRECISION
 from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, columns
 from dpsql.plan.interval import Interval
@@ -158,6 +159,12 @@ CONSTANT_TEXTS = frozenset({"trim_characters", "ltrim_characters", "rtrim_charac
 """Entries whose second argument is a constant on all engines but DuckDB."""
 
 
+_CONSTANTS_OF: Mapping[str, tuple[Value, ...]] = {
+    "strftime": ("%Y-%m-%d", "%H:%M:%S%%", "%F{}|%T", "it's 5 {0}", "", "%j %q"),
+}
+"""Constants of entries that say more of them."""
+
+
 def calls(
     function: Function,
     types: Signature,
@@ -175,13 +182,15 @@ def calls(
     if intervals is None and function.whole:
         yield from calls(function, types, [Interval(-1, 1)] * len(types), most, constants=constants)
     places = [
-        [Literal(value, kind) for value in CONSTANTS[kind]]
+        [Literal(value, kind) for value in _CONSTANTS_OF.get(function.name, CONSTANTS[kind])]
         if place in function.literals or (place and (constants or function.name == "in"))
         else [column(place, kind, intervals[place] if intervals else None)]
         for place, kind in enumerate(types)
     ]
     drawn = (_decimals(function, arguments) for arguments in itertools.product(*places))
-    fitting = (built for arguments in drawn if arguments and (built := build(function, arguments)))
+    fitting = (
+        built for arguments in drawn if arguments is not None and (built := build(function, arguments))
+    )
     found = list(itertools.islice(fitting, 400))
     random.Random(function.name).shuffle(found)
     yield from found[:most]
@@ -228,6 +237,12 @@ class Bench:
         source, names = self._source(call, read, MOST_ROWS)
         order = f" ORDER BY {names}" if names else ""
         return self.connection.execute(f"SELECT {', '.join(items)} FROM {source}{order}").fetchall()
+
+    def of_texts(self, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
+        """What calls over a column of texts are of each of these."""
+        shown = ", ".join(map(write, wanted))
+        found = self.connection.execute(f"SELECT {shown} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)])
+        return found.fetchall()
 
     def compute(self, call: Call, *items: str) -> None:
         """Computes the items in one statement over some of these combinations."""
@@ -276,6 +291,111 @@ class Bench:
         )
         ((_, plan),) = cursor.execute(f"EXPLAIN (FORMAT json) SELECT {text} FROM planned").fetchall()
         return str(json.loads(plan)[0]["extra_info"])
+
+
+def letter_texts() -> list[str]:
+    """Texts of all letters that LOWER or UPPER changes, 40 at a time, and of some that have several forms."""
+    letters = "".join(sorted({*"".join(changed("lower") + changed("upper")), *"ßʼn\u0345中😀"}))
+    return [letters[at : at + 40] for at in range(0, len(letters), 40)] + ["ΑΣ", "İ", "ﬃ", "", "aZ", "Éé"]
+
+
+def of_letters() -> list[Call]:
+    """Calls of functions that look at letters, over a column of texts."""
+    of = column(0, Type.VARCHAR)
+    found = (call("lower", of), call("upper", of), call("ilike", of, Literal("%σ_%", Type.VARCHAR)))
+    return [each for each in found if each is not None]
+
+
+ESCAPES = (
+    *(("a!%b%", "!"), ("!!_!_", "!"), ("100%%_", "%"), ("%__%", "_"), ("\\%\\\\%", "\\")),
+    *(("!é%", "!"), ("%!A%", "!"), ("a'!_", "!"), ("!%", "'")),
+)
+"""Patterns with their escapes; some escape what is no wildcard."""
+ESCAPED_TEXTS = (
+    "a%bc",
+    "ab",
+    "!__",
+    "!x_",
+    "100%x",
+    "100%",
+    "a_b",
+    "_",
+    "%\\z",
+    "é",
+    "éa",
+    "A",
+    "xAy",
+    "a'_",
+    "!",
+    "",
+    None,
+)
+
+
+def escapes() -> list[Call]:
+    """Calls of LIKE and ILIKE with escapes over a column of texts."""
+    found = (
+        call(name, column(0, Type.VARCHAR), *(Literal(part, Type.VARCHAR) for part in pair))
+        for name in ("like_escape", "ilike_escape")
+        for pair in ESCAPES
+    )
+    return [each for each in found if each is not None]
+
+
+EXPRESSIONS = (
+    *(
+        "a",
+        "^a",
+        "a$",
+        "^a$",
+        "^$",
+        "",
+        "a|^b",
+        r"b\.c|\|$",
+        r"^\{a\}\(|é",
+        "|",
+        "^",
+        "$",
+        "a||b$",
+        "ß",
+        "'",
+        "%_",
+    ),
+    *("a.c", "(a)", "a+", "[a]", r"\d", "(?i)a", "^^a", "a$b"),
+)
+"""Regular expressions, of which the last are no alternatives of literals."""
+EXPRESSED_TEXTS = (
+    *(
+        "a",
+        "ab",
+        "ba",
+        "A",
+        "b",
+        "b.c",
+        "bxc",
+        "a\n",
+        "\na",
+        "|",
+        "x|",
+        "{a}(",
+        "{a}(b",
+        "é",
+        "",
+        "'",
+        "%_",
+        None,
+    ),
+)
+
+
+def expressions() -> list[Call]:
+    """Questions to regular expressions over a column of texts."""
+    found = (
+        call(name, column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR))
+        for name in ("regexp_matches", "regexp_full_match")
+        for pattern in EXPRESSIONS
+    )
+    return [each for each in found if each is not None]
 
 
 def read_by(call: Call) -> list[Column]:

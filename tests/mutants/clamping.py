@@ -256,10 +256,10 @@ FAULTS = (
         "rows-and-values-by-their-own-measure",
         "dpsql.sql.emit.clamp_histograms:counted_pairs",
         """
-        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
+        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[0], sign))} AS {total_name(place, sign)}"
         """,
         """
-        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[-1], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
+        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[-1], sign))} AS {total_name(place, sign)}"
         """,
         "rows without a value are parts of the rows that have one",
         "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-sum]",
@@ -503,10 +503,18 @@ FAULTS = (
     Fault(
         "stages-count-pairs-for-units",
         "dpsql.sql.emit.stages:_histogram",
-        'UNITS, "COUNT(*)"',
+        '_units(), "COUNT(*)"',
         'f"{PAIRS} JOIN {UNITS} USING (u)", "COUNT(*)"',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "pairs-taken-for-units",
+        "dpsql.sql.emit.stages:_units",
+        'f"SELECT * FROM {PAIRS} WHERE g = 1"',
+        'f"SELECT * FROM {PAIRS}"',
+        "a unit moves the penalties once for each of its groups",
+        f"{_STAGES}::test_so_they_do_where_the_groups_of_all_units_are_put_in_order[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "one-group-more-than-the-clamp",

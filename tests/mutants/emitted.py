@@ -234,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "dpsql.sql.emit.bounding:bounded",
+        "dpsql.sql.emit.bounding:_counted",
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-dropped",
-        "dpsql.sql.emit.bounding:bounded",
+        "dpsql.sql.emit.bounding:_counted",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
@@ -291,8 +291,8 @@ FAULTS = (
     Fault(
         "values-of-a-unit-not-bounded",
         "dpsql.sql.emit.statement:_limited_values",
-        """f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0\"""",
-        """f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m >= 0\"""",
+        'f"{dialect().derived(counted)} WHERE m > 0"',
+        'f"{dialect().derived(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
     ),

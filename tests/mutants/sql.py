@@ -40,7 +40,7 @@ FAULTS = (
     Fault(
         "exists-of-no-row",
         "dpsql.sql.lower.has_rows:without_order",
-        "not (exists and _some(limit))",
+        "not (exists and _some(source, limit))",
         "not exists",
         "EXISTS (… LIMIT 0) is true where there is a row",
         "tests/sql/test_fixtures.py::test_refusal[refused_subqueries: EXISTS of no row of the rows around it]",
@@ -80,8 +80,8 @@ FAULTS = (
     Fault(
         "aliases-of-having-are-columns",
         "dpsql.sql.lower.group_conditions:_Derived._written",
-        "name in self.named and name not in keys",
-        "False",
+        "name not in self.named or name in keys",
+        "True",
         "an alias in HAVING that hides a column is not meant",
         "tests/sql/test_group_conditions.py::test_having_is_as_in_duckdb",
     ),

@@ -15,6 +15,7 @@ from properties.test_clamps import CASES, ROWS_OF_A_UNIT, Case, learning, points
 from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
 import dpsql
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.pipeline import PreparedRelease
 from dpsql.errors import BackendError, InternalError
 from dpsql.planning.clamp_histogram import clamp_targets, units_beyond
@@ -23,6 +24,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS
 from dpsql.release import GroupRows, Keys, _Groups, _groups, _Selected, _Staged, release, release_in_stages
 from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
+from dpsql.sql.emit.statement import emit
 from tests.entropy import SeededEntropy
 
 GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
@@ -68,12 +70,29 @@ def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
 @pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
 def test_they_give_what_the_one_statement_gives(case: Case) -> None:
     """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""
+    stages_agree(case)
+
+
+@pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
+def test_so_they_do_where_the_groups_of_all_units_are_put_in_order(case: Case) -> None:
+    """No table of units is made then, and units beyond a bound are not found before."""
+    stages_agree(case, in_order=True)
+
+
+def stages_agree(case: Case, *, in_order: bool = False) -> None:
+    """Stages give what the one statement of DuckDB gives, also where they are written for an engine that ranks all groups."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     prepared, plan = learning(world, case.sql, case.scope, together=case.together)
     part, engine = prepared.only, world.engine.backend
+    one = part.statement
+    if in_order:
+        dialect = replace(DUCKDB, ranks_all=True)
+        made = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        part = replace(part, dialect=dialect, statement=made)
+        assert [name for name, _ in stages_of(part).tables] == [PAIRS]
     for rows in databases(str(case)):
         world.hold(rows)
-        whole = _groups(plan, part.statement, engine.run(part.statement.sql).reveal())
+        whole = _groups(plan, one, engine.run(one.sql).reveal())
         with engine.staged(stages_of(part).tables):
             staged = _Staged.of(
                 plan, engine.run(stages_of(part).histograms), lambda *_: pytest.fail("unread")

@@ -23,6 +23,7 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT COUNT(*) FROM visits v WHERE urgent OR region IN (SELECT v.age FROM regions)": "SELECT COUNT(*) FROM visits v WHERE urgent OR (region = v.age AND EXISTS (SELECT 1 FROM regions))",
     "SELECT BEST_EXPERT(a, b) FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)": "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)",
     "SELECT REGRESS(cost ON age) + 1 FROM visits": "SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan",
     "SELECT plan, COUNT(*), REGRESS(cost ON age) FROM visits GROUP BY plan": "SELECT plan, regress_age, n FROM (SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan) AS r JOIN (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS c USING (plan)",

@@ -25,8 +25,11 @@ class DuckDBDialect:
     nan: str = values.NAN
     stages: bool = True
     holds: bool = False
+    ranks_all: bool = False
     lists: bool = True
     places: bool = True
+    public_groups: bool = True
+    ignores_nulls: bool = True
     by_place: frozenset[str] = frozenset()
 
     def require(self, release: Release) -> None:
@@ -89,9 +92,9 @@ class DuckDBDialect:
         """A cast rounds half to even."""
         return f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"
 
-    def addend(self, point: str) -> str:
+    def added(self, points: str, most: int) -> str:  # noqa: ARG002
         """A sum of BIGINT is a HUGEINT."""
-        return point
+        return f"SUM({points})"
 
     def days(self, day: str) -> str:
         """A difference of days."""
@@ -105,15 +108,19 @@ class DuckDBDialect:
         """An operator."""
         return f"({number} >> {bits})"
 
-    def wide(self, number: str) -> str:
+    def wide(self, number: str, most: int | None = None) -> str:  # noqa: ARG002
         """A HUGEINT has 128 bits."""
         return f"{number}::HUGEINT"
+
+    def narrow(self, number: str, low: int, high: int) -> str:  # noqa: ARG002
+        """As it is."""
+        return number
 
     def real(self, number: str) -> str:
         """A cast."""
         return f"CAST({number} AS DOUBLE)"
 
-    def whole_of(self, number: str) -> str:
+    def whole_of(self, number: str, most: int) -> str:  # noqa: ARG002
         """A cast."""
         return f"CAST({number} AS HUGEINT)"
 
@@ -139,12 +146,12 @@ class DuckDBDialect:
         """IGNORE NULLS stands after the arguments."""
         return f"{function}({', '.join(arguments)}{' IGNORE NULLS' * ignore_nulls}){over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:  # noqa: ARG002
         """The operator of whole numbers."""
         return f"{dividend} // {divisor}"
 
-    def derived(self, query: str, name: str = "") -> str:
-        """A query in FROM needs no name."""
+    def derived(self, query: str, name: str = "", *, once: bool = False) -> str:  # noqa: ARG002
+        """A query in FROM needs no name; its values are computed once."""
         return f"({query}) AS {name}" if name else f"({query})"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -60,9 +60,10 @@ _EXTREMES = MappingProxyType(
 """The extremes of types that MIN and MAX do not take in every version."""
 
 CANNOT = (
-    "IGNORE NULLS in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
-    "aggregates of public rows below the release",
+    "IGNORE NULLS in windows within a unit whose frames have EXCLUDE",
+    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "quantiles within a unit of more than 6 digits",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of composite types",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
@@ -77,8 +78,11 @@ class PostgresDialect:
     nan: str = values.NAN
     stages: bool = False
     holds: bool = False
+    ranks_all: bool = False
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
+    ignores_nulls: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
@@ -86,14 +90,12 @@ class PostgresDialect:
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
                 refuse("PostgreSQL is not asked for this")
-            if isinstance(part, PerUnitWindows) and any(window.ignore_nulls for window in part.windows):
-                refuse(f"PostgreSQL is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"PostgreSQL is not asked for {CANNOT[2]}")
+                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -101,7 +103,7 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[4]}", "give tables and columns shorter names")
+                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
@@ -152,8 +154,11 @@ class PostgresDialect:
         return f"DIV({unit}, {2**63})"
 
     def shuffled(self, values: Sequence[str]) -> str:
-        """A hash of the text of a row of them, which the settings of the connection fix."""
-        return f"HASHTEXTEXTENDED(CAST(ROW({', '.join(values)}) AS TEXT), 0)"
+        """A hash of the hash of a row of them.
+
+        The hash of a row adds those of its values up, so that the groups of all units would follow one another alike.
+        """
+        return f"HASHINT8EXTENDED(HASH_RECORD_EXTENDED(ROW({', '.join(values)}), 0), 0)"
 
     def point(self, number: str, factor: float) -> str:
         """Cast within 64 bits alone; what would be too small for a DOUBLE is 0.
@@ -170,9 +175,9 @@ class PostgresDialect:
         within = f"NULLIF(NULLIF(LEAST(GREATEST({number}, -{far}), {far}), -{far}), {far})"
         return f"CAST({within} * {values.constant(factor)} AS BIGINT)"
 
-    def addend(self, point: str) -> str:
+    def added(self, points: str, most: int) -> str:  # noqa: ARG002
         """A sum of BIGINT is a NUMERIC."""
-        return point
+        return f"SUM({points})"
 
     def days(self, day: str) -> str:
         """A difference of days."""
@@ -186,20 +191,24 @@ class PostgresDialect:
         """An operator."""
         return f"({number} >> {bits})"
 
-    def wide(self, number: str) -> str:
-        """NUMERIC has as many digits as it takes."""
-        return f"CAST({number} AS NUMERIC)"
+    def wide(self, number: str, most: int | None = None) -> str:
+        """NUMERIC has as many digits as it takes; BIGINT, where that suffices, is several times as quick."""
+        return number if _fits(most) else f"CAST({number} AS NUMERIC)"
+
+    def narrow(self, number: str, low: int, high: int) -> str:
+        """Cast within the ends, so that no number fails; of NULL, LEAST and GREATEST would make an end."""
+        if not _fits(low) or not _fits(high):
+            return number
+        return f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
     def real(self, number: str) -> str:
         """A cast, of at most 2^190."""
         return f"CAST({number} AS {values.REAL})"
 
-    def whole_of(self, number: str) -> str:
-        """A cast within 64 bits."""
-        far = values.constant(2.0**62)
-        return (
-            f"CASE WHEN {number} BETWEEN -{far} AND {far} THEN CAST(CAST({number} AS BIGINT) AS NUMERIC) END"
-        )
+    def whole_of(self, number: str, most: int) -> str:
+        """A cast within the ends. The number is written once, as it is computed each time; NaN is above all numbers."""
+        low, high = values.constant(0.0), values.constant(float(most))
+        return f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
     def wide_point(self, number: str, factors: tuple[float, float]) -> str:
         """In two parts of 64 bits, where one does not suffice: NUMERIC takes 15 digits of a DOUBLE.
@@ -246,16 +255,19 @@ class PostgresDialect:
         return f"CAST(SUM({each}) AS {values.REAL}) / CAST(COUNT({each}) AS {values.REAL})"
 
     def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:  # noqa: ARG002
-        """NULLs are not ignored: `require` refuses it."""
-        return f"{function}({', '.join(arguments)}){over}"
+        """NULLs are not ignored. A count that is no INTEGER, or below 1, would fail; no row is so far away."""
+        *values, last = arguments or ("",)
+        if function == "nth_value":
+            last = f"CAST(CASE WHEN {last} BETWEEN 1 AND {2**31 - 1} THEN {last} END AS INTEGER)"
+        return f"{function}({', '.join([*values, last])}){over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
-        """DIV of NUMERIC."""
-        return f"DIV({dividend}, {divisor})"
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
+        """DIV of NUMERIC; the operator of BIGINT cuts digits off, too."""
+        return f"{dividend} / {divisor}" if _fits(most) else f"DIV({dividend}, {divisor})"
 
-    def derived(self, query: str, name: str = '"#rows"') -> str:
-        """A query in FROM has a name."""
-        return f"({query}) AS {name}"
+    def derived(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:
+        """A query in FROM has a name; one with OFFSET is not merged into the query around it."""
+        return f"({query}{' OFFSET 0' * once}) AS {name}"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """EXISTS."""
@@ -294,6 +306,11 @@ class PostgresDialect:
 
 
 POSTGRES = PostgresDialect()
+
+
+def _fits(number: int | None) -> bool:
+    """Whether a number is known, and of 64 bits with either sign."""
+    return number is not None and abs(number) < 2**63
 
 
 def refuse(rule: str, hint: str | None = None) -> NoReturn:

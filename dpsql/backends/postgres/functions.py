@@ -3,7 +3,7 @@
 What is not listed here is refused with code `engine_function`. PostgreSQL has no TRY: its arithmetic on DOUBLE fails where
 a result is too large or too small, that on BIGINT where it leaves 64 bits, and dates and moments where they leave the
 calendar. So an operation stands in a branch of a CASE whose condition excludes this, over values that were computed once
-(`_held`), which PostgreSQL evaluates in this order for each row.
+(`held.held`), which PostgreSQL evaluates in this order for each row.
 
 Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
 9999 and texts have at most `MOST_BYTES`, as columns, constants and results of these functions have.
@@ -13,10 +13,14 @@ Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from dpsql.backends.letters import changed
+from dpsql.backends.plain_patterns import PLAIN, plain_pattern
 from dpsql.backends.postgres.columns import MOST_BYTES
+from dpsql.backends.postgres.held import CALENDAR, MAX, MIN, held, moment, narrowed, real
+from dpsql.backends.postgres.moments import MOMENTS
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
 from dpsql.backends.spellings import (
     ALIKE,
@@ -24,8 +28,10 @@ from dpsql.backends.spellings import (
     COMPARES,
     DEFINED,
     MOST_WILDCARDS,
+    ByCall,
     ByType,
     Spelling,
+    Spellings,
     few_wildcards,
     has_constant,
     known_text,
@@ -35,18 +41,8 @@ from dpsql.backends.spellings import (
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
-_MIN, _MAX = -(2**63), 2**63 - 1
 _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 """The spaces that TRIM takes away: Unicode's category Zs."""
-
-
-def _held(body: str, *arguments: str) -> str:
-    """A text over `a`, `b` and so on, which are the arguments, each of them computed once.
-
-    OFFSET keeps PostgreSQL from putting the arguments in place of their names.
-    """
-    named = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, "abcdef", strict=False))
-    return f'(SELECT {body} FROM (SELECT {named} OFFSET 0) AS "#held")'
 
 
 def _power(exponent: int) -> str:
@@ -54,18 +50,41 @@ def _power(exponent: int) -> str:
     return constant(2.0**exponent)
 
 
-def _real(place: int) -> str:
-    return f"CAST({{{place}}} AS {REAL})"
-
-
-def _narrowed(number: str) -> str:
-    """A NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
-    return _held(f"CASE WHEN a BETWEEN {_MIN} AND {_MAX} THEN CAST(a AS BIGINT) END", number)
-
-
 def _short(text: str) -> str:
     """A text that is no longer than texts may be."""
-    return _held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
+    return held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
+
+
+_NEAR = 0x250
+"""The first letter beyond the Latin ones that most texts have alone."""
+
+
+def _cased(function: str, text: str) -> str:
+    """A text with the letters that DuckDB's `lower` or `upper` gives it.
+
+    Letters of ASCII are changed under the collation that knows no others. TRANSLATE compares each letter with all that it
+    may change, so it is asked for the texts that have one of them, and for the Latin letters where there are no others.
+    """
+    pairs = [pair for pair in zip(*changed(function), strict=True) if not pair[0].isascii()]
+    near = [pair for pair in pairs if ord(pair[0]) < _NEAR]
+    some, most = (
+        f"TRANSLATE(a, {constant(''.join(p[0] for p in part))}, {constant(''.join(p[1] for p in part))})"
+        for part in (near, pairs)
+    )
+    letters = constant(f"[{''.join(pair[0] for pair in pairs)}]")
+    beyond = constant(f"[^\\u0001-\\u{_NEAR - 1:04x}]")
+    body = f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"
+    return held(body, f'{function.upper()}({text} COLLATE "C")')
+
+
+def _in_any_case(end: str) -> Callable[[Call], str | None]:
+    """LIKE of texts without capitals."""
+
+    def made(call: Call) -> str | None:
+        text, pattern = (_cased("lower", part) for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE {end})" if few_wildcards(call) else None
+
+    return made
 
 
 _DIGITS = 15
@@ -74,8 +93,10 @@ _GUARDED = (
     "whole numbers as NUMERIC, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is infinite, and one "
     "that is too small for all its digits is 0, before PostgreSQL would fail"
 )
-_CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _LOGARITHM = "of 0 it is NULL, below NaN"
+_LETTERS = (
+    f"each letter becomes the one that DuckDB has for it; of more than {MOST_BYTES:,} bytes there is none"
+)
 _BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
@@ -86,128 +107,48 @@ _MOST, _LEAST = constant(math.ldexp(1 - 2.0**-50, 1024)), constant(2.0**-1022)
 def _sum(symbol: str) -> str:
     """A sum or difference: it is too large only where both sides are large and of one sign in effect."""
     quarter = f"a * {_power(-2)} {symbol} b * {_power(-2)}"
-    return _held(
+    return held(
         f"CASE WHEN {_ODD} THEN a {symbol} b "
         f"WHEN ABS(a) < {_power(900)} OR ABS(b) < {_power(900)} THEN a {symbol} b "
         f"ELSE CASE WHEN {quarter} >= {_power(1022)} THEN {INFINITY} WHEN {quarter} <= -{_power(1022)} THEN -{INFINITY} "
         f"ELSE a {symbol} b END END",
-        _real(0),
-        _real(1),
+        real(0),
+        real(1),
     )
 
 
 _INFINITE = f"SIGN(a) * SIGN(b) * {INFINITY}"
 _LARGE = f"CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END"
-_PRODUCT = _held(
+_PRODUCT = held(
     f"CASE WHEN {_ODD} OR a = 0 OR b = 0 THEN a * b "
     f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN {_LARGE} "
     f"WHEN ABS(a) < 1 AND ABS(b) < 1 THEN CASE WHEN ABS(a) <= {_LEAST} / ABS(b) THEN 0 ELSE a * b END "
     "ELSE a * b END",
-    _real(0),
-    _real(1),
+    real(0),
+    real(1),
 )
-_QUOTIENT = _held(
+_QUOTIENT = held(
     f"CASE WHEN b = 0 THEN NULL WHEN {_ODD} OR a = 0 THEN a / b "
     f"WHEN ABS(b) < 1 THEN CASE WHEN ABS(a) >= {_MOST} * ABS(b) THEN {_INFINITE} ELSE a / b END "
     f"ELSE CASE WHEN ABS(a) <= {_LEAST} * ABS(b) THEN 0 ELSE a / b END END",
-    _real(0),
-    _real(1),
+    real(0),
+    real(1),
 )
 
 
 def _rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
-    return Spelling(_held(real, "{0}"), DEFINED, "{0}")
+    return Spelling(held(real, "{0}"), DEFINED, "{0}")
 
 
 def _to_whole(low: int, high: int) -> Mapping[Type, str]:
     """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
-    least, most = constant(float(low) if low == _MIN else low - 0.5), constant(min(high + 0.5, 2.0**63))
+    least, most = constant(float(low) if low == MIN else low - 0.5), constant(min(high + 0.5, 2.0**63))
     return {
-        Type.INTEGER: _held(f"CASE WHEN a BETWEEN {low} AND {high} THEN a END", "{0}"),
-        Type.DOUBLE: _held(f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"),
+        Type.INTEGER: held(f"CASE WHEN a BETWEEN {low} AND {high} THEN a END", "{0}"),
+        Type.DOUBLE: held(f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"),
         Type.BOOLEAN: "CAST(CASE {0} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS BIGINT)",
     }
-
-
-def _moment(place: int) -> str:
-    return f"CAST({{{place}}} AS TIMESTAMP)"
-
-
-def _field(field: str) -> Spelling:
-    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {_moment(0)})) AS BIGINT)", _CALENDAR)
-
-
-def _of_time(field: str) -> Spelling:
-    return Spelling(f"CAST(TRUNC(EXTRACT({field} FROM {{0}})) AS BIGINT)", DEFINED)
-
-
-def _truncated(unit: str) -> Spelling:
-    return Spelling(f"DATE_TRUNC('{unit}', {_moment(0)})", _CALENDAR)
-
-
-_FIRST, _LAST = "DATE '0001-01-01'", "DATE '9999-12-31'"
-_BEGIN, _END = "TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"
-
-
-def _months(moment: str) -> str:
-    return f"CAST(EXTRACT(YEAR FROM {moment}) * 12 + EXTRACT(MONTH FROM {moment}) AS BIGINT)"
-
-
-def _plus_months(times: int) -> Spelling:
-    """Years and months, of which there are as many as keep the month within the calendar."""
-    fits = f"CAST(b AS NUMERIC) * {times} + {_months('a')} BETWEEN 13 AND {9999 * 12 + 12}"
-    body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(months => CAST(b * {times} AS INTEGER)) END"
-    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
-
-
-def _plus_days(times: int) -> Spelling:
-    fits = f"CAST(b AS NUMERIC) * {times} BETWEEN {_FIRST} - CAST(a AS DATE) AND {_LAST} - CAST(a AS DATE)"
-    body = f"CASE WHEN {fits} THEN a + MAKE_INTERVAL(days => CAST(b * {times} AS INTEGER)) END"
-    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
-
-
-def _plus_seconds(seconds: int) -> Spelling:
-    fits = (
-        f"CAST(b AS NUMERIC) * {seconds} BETWEEN EXTRACT(EPOCH FROM {_BEGIN}) - EXTRACT(EPOCH FROM a) "
-        f"AND EXTRACT(EPOCH FROM {_END}) - EXTRACT(EPOCH FROM a)"
-    )
-    whole, rest = (f"{part}(CAST(b AS NUMERIC) * {seconds}, 86400)" for part in ("DIV", "MOD"))
-    added = f"MAKE_INTERVAL(days => CAST({whole} AS INTEGER)) + MAKE_INTERVAL(secs => CAST({rest} AS {REAL}))"
-    body = f"CASE WHEN {fits} THEN a + ({added}) END"
-    return Spelling(_held(body, _moment(0), "{1}"), _CALENDAR)
-
-
-def _shifted(day: str, number: str, sign: str) -> Spelling:
-    """A day and a number of days."""
-    fits = f"{sign}CAST(b AS NUMERIC) BETWEEN {_FIRST} - a AND {_LAST} - a"
-    return Spelling(_held(f"CASE WHEN {fits} THEN a + {sign}CAST(b AS INTEGER) END", day, number), _CALENDAR)
-
-
-def _difference(unit: str, seconds: int) -> Spelling:
-    """How often the clock passes the beginning of a unit."""
-    parts = (f"EXTRACT(EPOCH FROM DATE_TRUNC('{unit}', {_moment(place)}))" for place in (1, 0))
-    return Spelling(f"CAST(DIV({' - '.join(parts)}, {seconds}) AS BIGINT)", _CALENDAR)
-
-
-def _clock_between(micros: int) -> Spelling:
-    """How many multiples of `micros` microseconds the clock passes from one moment to the other."""
-    parts = (f"FLOOR(EXTRACT(EPOCH FROM {_moment(place)}) * {1_000_000 // micros})" for place in (1, 0))
-    return Spelling(f"CAST({' - '.join(parts)} AS BIGINT)", _CALENDAR)
-
-
-def _of_micros(number: str) -> Spelling:
-    """The moment of microseconds since 1970 within the calendar."""
-    low, high = (f"EXTRACT(EPOCH FROM {end}) * 1000000" for end in (_BEGIN, _END))
-    days, rest = (f"{part}(a, 86400000000)" for part in ("DIV", "MOD"))
-    added = f"MAKE_INTERVAL(days => CAST({days} AS INTEGER), secs => CAST({rest} AS {REAL}) / 1000000)"
-    body = f"CASE WHEN a BETWEEN {low} AND {high} THEN TIMESTAMP '1970-01-01' + ({added}) END"
-    return Spelling(_held(body, number), _CALENDAR)
-
-
-def _of_months(times: int) -> Spelling:
-    begun = [f"FLOOR(CAST({_months(_moment(place))} - 1 AS NUMERIC) / {times})" for place in (1, 0)]
-    return Spelling(f"CAST({' - '.join(begun)} AS BIGINT)", _CALENDAR)
 
 
 def _few_digits(call: Call) -> bool:
@@ -216,77 +157,125 @@ def _few_digits(call: Call) -> bool:
     return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
 
 
+def _separated(call: Call) -> bool:
+    """Whether a separator is some text, and a place is counted from the beginning."""
+    separator = call.arguments[1]
+    return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
+
+
+_TIMES = "LEAST(GREATEST(b, -1e300), 1e300) * LN(ABS(a))"
+_IS_ODD = f"CASE WHEN b = FLOOR(b) THEN b <> 2 * FLOOR(b * {_power(-1)}) ELSE FALSE END"
+_POWER = held(
+    "CASE WHEN a IS NULL OR b IS NULL THEN NULL "
+    f"WHEN a < 0 AND b <> FLOOR(b) THEN CASE WHEN a > -{INFINITY} THEN {NAN} WHEN b > 0 THEN {INFINITY} ELSE 0 END "
+    f"WHEN a = 0 AND b < 0 THEN CASE WHEN CAST(a AS TEXT) = '-0' AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
+    f"WHEN {_ODD} OR a = 0 OR b = 0 THEN POWER(a, b) "
+    f"WHEN ABS(b) < {_power(-1000)} THEN 1 "
+    f"WHEN {_TIMES} > 709.7827 THEN CASE WHEN a < 0 AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
+    f"WHEN {_TIMES} < -708 THEN 0 ELSE POWER(a, b) END",
+    real(0),
+    real(1),
+)
+_EVEN = f"CASE WHEN ABS(a) < {_power(53)} THEN SIGN(a) * (CEIL(ABS(a)) * 2 - 2 * FLOOR(CEIL(ABS(a)) / 2)) ELSE a END"
 _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
 
-SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+_TESTS = {
+    (False, False): "STRPOS(a, {0}) > 0",
+    (True, False): "STARTS_WITH(a, {0})",
+    (False, True): "RIGHT(a, LENGTH({0})) = {0}",
+    (True, True): "a = {0}",
+}
+
+SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
-        "add": Spelling(_sum("+"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) + {1}")),
-        "subtract": Spelling(_sum("-"), _GUARDED, _narrowed("CAST({0} AS NUMERIC) - {1}")),
-        "multiply": Spelling(_PRODUCT, _GUARDED, _narrowed("CAST({0} AS NUMERIC) * {1}")),
+        "add": Spelling(_sum("+"), _GUARDED, narrowed("CAST({0} AS NUMERIC) + {1}")),
+        "subtract": Spelling(_sum("-"), _GUARDED, narrowed("CAST({0} AS NUMERIC) - {1}")),
+        "multiply": Spelling(_PRODUCT, _GUARDED, narrowed("CAST({0} AS NUMERIC) * {1}")),
         "divide": Spelling(_QUOTIENT, f"{_GUARDED}; a zero divisor gives NULL"),
-        "negate": Spelling("(- {0})", DEFINED, _narrowed("- CAST({0} AS NUMERIC)")),
+        "negate": Spelling("(- {0})", DEFINED, narrowed("- CAST({0} AS NUMERIC)")),
         # whole numbers
         "quotient_by": Spelling("({0} / {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
-            _held(f"CASE WHEN b = 0 OR (b = -1 AND a = {_MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"),
+            held(f"CASE WHEN b = 0 OR (b = -1 AND a = {MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"),
             "a zero divisor, and the one quotient beyond 64 bits, give NULL",
         ),
         "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
         "remainder": Spelling(
-            _held("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
+            held("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
             "a zero divisor gives NULL",
             takes=frozenset({Type.INTEGER}),
         ),
         "bit_xor": Spelling("({0} # {1})", DEFINED),
         "shift_right": Spelling(
-            _held(
+            held(
                 "CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END",
                 "{0}",
                 "{1}",
             ),
             "a shift out of range gives 0",
         ),
+        "shift_left": Spelling(
+            held(
+                f"CASE WHEN a = 0 AND b >= 0 THEN 0 WHEN a > 0 AND b BETWEEN 0 AND 62 THEN "
+                f"CASE WHEN a <= (CAST({MAX} AS BIGINT) >> CAST(b AS INTEGER)) THEN a << CAST(b AS INTEGER) END END",
+                "{0}",
+                "{1}",
+            ),
+            "NULL of negative numbers, and beyond 64 bits",
+        ),
+        "gcd": Spelling(narrowed("GCD(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "lcm": Spelling(narrowed("LCM(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "factorial": Spelling(
+            held(f"CASE WHEN a BETWEEN 0 AND 33 THEN CAST(FACTORIAL(a) AS {REAL}) END", "{0}"),
+            "NULL below 0 and above 33",
+            takes=frozenset({Type.INTEGER}),
+        ),
         "bit_count": Spelling("CAST(BIT_COUNT(CAST({0} AS BIT(64))) AS BIGINT)", DEFINED),
         # numbers
-        "sign": Spelling(f"CAST(SIGN({_real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
-        "abs": Spelling("ABS({0})", DEFINED, _narrowed("ABS(CAST({0} AS NUMERIC))")),
+        "sign": Spelling(f"CAST(SIGN({real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
+        "abs": Spelling("ABS({0})", DEFINED, narrowed("ABS(CAST({0} AS NUMERIC))")),
         "floor": _rounding("FLOOR(a)"),
         "ceil": _rounding("CEIL(a)"),
         "trunc": _rounding("TRUNC(a)"),
         "round": _rounding(_ROUNDED),
-        "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
-        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
-        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
+        "even": Spelling(held(_EVEN, real(0)), DEFINED),
+        "signbit": Spelling(f"(LEFT(CAST({real(0)} AS TEXT), 1) = '-')", DEFINED),
+        "power": Spelling(_POWER, _GUARDED),
+        "atan2": Spelling(f"ATAN2({real(0)}, {real(1)})", DEFINED),
+        "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", CALENDAR),
+        "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", CALENDAR),
+        "isnan": Spelling(f"({real(0)} = {NAN})", COMPARES),
+        "isinf": Spelling(f"(ABS({real(0)}) = {INFINITY})", COMPARES),
+        "isfinite": Spelling(f"(ABS({real(0)}) < {INFINITY})", COMPARES),
         "sqrt": Spelling(
-            _held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", _real(0)), "below 0 it is NaN"
+            held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", real(0)), "below 0 it is NaN"
         ),
-        "ln": Spelling(_held(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM),
+        "ln": Spelling(held(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", real(0)), _LOGARITHM),
         "log10": Spelling(
-            _held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", _real(0)), _LOGARITHM
+            held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", real(0)), _LOGARITHM
         ),
         "degrees": Spelling(_PRODUCT.replace("{1}", constant(180 / math.pi)), _GUARDED),
         "radians": Spelling(_PRODUCT.replace("{1}", constant(math.pi / 180)), _GUARDED),
-        "cbrt": Spelling(f"CBRT({_real(0)})", DEFINED),
+        "cbrt": Spelling(f"CBRT({real(0)})", DEFINED),
         **{
             name: Spelling(
-                _held(
-                    f"CASE WHEN {domain} THEN {name.upper()}(a) WHEN a IS NOT NULL THEN {NAN} END", _real(0)
-                ),
+                held(f"CASE WHEN {domain} THEN {name.upper()}(a) WHEN a IS NOT NULL THEN {NAN} END", real(0)),
                 "elsewhere it is NaN",
             )
             for name, domain in {
-                **dict.fromkeys(("sin", "cos", "tan"), f"ABS(a) < {INFINITY}"),
-                **dict.fromkeys(("asin", "acos"), "ABS(a) <= 1"),
-                **dict.fromkeys(("atan", "sinh", "cosh", "tanh"), "TRUE"),
+                **dict.fromkeys(("sin", "cos", "tan", "cot"), f"ABS(a) < {INFINITY}"),
+                **dict.fromkeys(("asin", "acos", "atanh"), "ABS(a) <= 1"),
+                **dict.fromkeys(("atan", "sinh", "cosh", "tanh", "asinh"), "TRUE"),
+                "acosh": "a >= 1",
             }.items()
         },
         "exp": Spelling(
-            _held(
+            held(
                 f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -708 THEN EXP(a) "
                 f"WHEN a < -708 THEN 0 END",
-                _real(0),
+                real(0),
             ),
             _GUARDED,
         ),
@@ -295,9 +284,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
-            _held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
+            held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
+        "lower": ByCall(lambda _: _short(_cased("lower", "{0}")), _LETTERS),
+        "upper": ByCall(lambda _: _short(_cased("upper", "{0}")), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
@@ -325,12 +316,17 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
+        "split_part": Spelling(
+            "SPLIT_PART({0}, {1}, CAST({2} AS INTEGER))",
+            "the separator is some constant text, and the place a constant from 1 on",
+            only=_separated,
+        ),
         "contains": Spelling("(STRPOS({0}, {1}) > 0)", DEFINED),
         "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
-        "suffix": Spelling(_held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
+        "suffix": Spelling(held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
         "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", DEFINED),
         "concatenate": Spelling(
-            _held(
+            held(
                 f"CASE WHEN OCTET_LENGTH(a) + OCTET_LENGTH(b) <= {MOST_BYTES} THEN a || b END", "{0}", "{1}"
             ),
             _BYTES,
@@ -341,85 +337,16 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
             only=few_wildcards,
         ),
-        # moments of numbers
-        "make_timestamp_us": _of_micros("CAST({0} AS NUMERIC)"),
-        **dict.fromkeys(("make_timestamp_ms", "from_epoch_ms"), _of_micros("CAST({0} AS NUMERIC) * 1000")),
-        "epoch_ns": Spelling(
-            _narrowed(f"CAST(EXTRACT(EPOCH FROM {_moment(0)}) * 1000000000 AS NUMERIC)"), _CALENDAR
+        "like_escape": Spelling(
+            "({0} LIKE {1} ESCAPE {2})",
+            f"a constant that does not end with its escape is a pattern; of at most {MOST_WILDCARDS} %",
+            only=few_wildcards,
         ),
-        # parts of dates
-        **{
-            name: _field(field)
-            for name, field in {
-                **{
-                    name: name for name in ("year", "quarter", "month", "week", "day", "doy", "dow", "isodow")
-                },
-                **{name: name for name in ("hour", "minute", "second", "decade", "century", "millennium")},
-                "isoyear": "isoyear",
-                "millisecond": "milliseconds",
-                "microsecond": "microseconds",
-            }.items()
-        },
-        "era": Spelling(f"CAST(CASE WHEN {_moment(0)} IS NOT NULL THEN 1 END AS BIGINT)", _CALENDAR),
-        "dayname": Spelling(
-            f"TO_CHAR({_moment(0)}, 'FMDay')", "the English names, whatever the language of the server"
-        ),
-        "monthname": Spelling(
-            f"TO_CHAR({_moment(0)}, 'FMMonth')", "the English names, whatever the language of the server"
-        ),
-        "yearweek": Spelling(
-            f"CAST(EXTRACT(isoyear FROM {_moment(0)}) * 100 + EXTRACT(week FROM {_moment(0)}) AS BIGINT)",
-            _CALENDAR,
-        ),
-        "epoch": Spelling(f"CAST(EXTRACT(epoch FROM {_moment(0)}) AS {REAL})", _CALENDAR),
-        "epoch_us": Spelling(f"CAST(EXTRACT(epoch FROM {_moment(0)}) * 1000000 AS BIGINT)", _CALENDAR),
-        "time_hour": _of_time("hour"),
-        "time_minute": _of_time("minute"),
-        "time_second": _of_time("second"),
-        "time_millisecond": _of_time("milliseconds"),
-        "time_microsecond": _of_time("microseconds"),
-        **{
-            f"date_trunc_{unit}": _truncated(unit)
-            for unit in (
-                *("year", "quarter", "month", "week"),
-                *("day", "hour", "minute", "second"),
-            )
-        },
-        "date_trunc_millisecond": _truncated("milliseconds"),
-        "date_trunc_microsecond": _truncated("microseconds"),
-        "last_day": Spelling(
-            f"CAST(DATE_TRUNC('month', {_moment(0)}) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
-            _CALENDAR,
-        ),
-        "days_in_month": Spelling(
-            f"CAST(EXTRACT(day FROM DATE_TRUNC('month', {_moment(0)}) + INTERVAL '1 month' - INTERVAL '1 day') AS BIGINT)",
-            _CALENDAR,
-        ),
-        # distances of dates
-        "days_between": Spelling("CAST(CAST({0} AS DATE) - CAST({1} AS DATE) AS BIGINT)", _CALENDAR),
-        "date_diff_day": _difference("day", 86_400),
-        "date_diff_hour": _difference("hour", 3_600),
-        "date_diff_minute": _difference("minute", 60),
-        "date_diff_second": _difference("second", 1),
-        "date_diff_millisecond": _clock_between(1_000),
-        "date_diff_microsecond": _clock_between(1),
-        "date_diff_month": _of_months(1),
-        "date_diff_quarter": _of_months(3),
-        "date_diff_year": _of_months(12),
-        "plus_days": _shifted("{0}", "{1}", ""),
-        "days_plus": _shifted("{1}", "{0}", ""),
-        "minus_days": _shifted("{0}", "{1}", "-"),
-        "plus_millennium": _plus_months(12_000),
-        "plus_century": _plus_months(1_200),
-        "plus_decade": _plus_months(120),
-        "plus_year": _plus_months(12),
-        "plus_quarter": _plus_months(3),
-        "plus_month": _plus_months(1),
-        "plus_week": _plus_days(7),
-        "plus_day": _plus_days(1),
-        "plus_hour": _plus_seconds(3_600),
-        "plus_minute": _plus_seconds(60),
-        "plus_second": _plus_seconds(1),
+        "ilike": ByCall(_in_any_case("''"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(_in_any_case("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"),
+        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
+        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
+        **MOMENTS,
         # casts
         **{
             f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")
@@ -427,20 +354,20 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 "tinyint": (-(2**7), 2**7 - 1),
                 "smallint": (-(2**15), 2**15 - 1),
                 "integer": (-(2**31), 2**31 - 1),
-                "bigint": (_MIN, _MAX),
-                "hugeint": (_MIN, _MAX),
+                "bigint": (MIN, MAX),
+                "hugeint": (MIN, MAX),
                 "utinyint": (0, 2**8 - 1),
                 "usmallint": (0, 2**16 - 1),
                 "uinteger": (0, 2**32 - 1),
-                "ubigint": (0, _MAX),
-                "uhugeint": (0, _MAX),
+                "ubigint": (0, MAX),
+                "uhugeint": (0, MAX),
             }.items()
         },
         "cast_double": ByType(
             {
-                Type.INTEGER: _real(0),
+                Type.INTEGER: real(0),
                 Type.DOUBLE: "{0}",
-                Type.NULL: _real(0),
+                Type.NULL: real(0),
                 Type.BOOLEAN: f"CAST(CASE {{0}} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS {REAL})",
             },
             "every whole number has a nearest DOUBLE",
@@ -453,10 +380,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             "every value of these types has a text, which no setting changes",
         ),
         "cast_varchar decimal": Spelling(
-            _held(
+            held(
                 f"CASE WHEN ABS(a) < 1e{_DIGITS + 1} AND LENGTH(CAST(TRUNC(ABS(ROUND(a, {{2}}))) AS TEXT)) <= {{1}} - {{2}} "
                 "THEN CAST(ROUND(a, {2}) AS TEXT) END",
-                f"CAST({_real(0)} AS NUMERIC)",
+                f"CAST({real(0)} AS NUMERIC)",
             ),
             f"what the type does not hold is NULL; of at most {_DIGITS} digits, one of them before the point",
             only=_few_digits,
@@ -469,7 +396,7 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             "every moment of the calendar has its day",
         ),
         "cast_timestamp": ByType(
-            {Type.DATE: _moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
+            {Type.DATE: moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
         ),
         "cast_time": ByType(
             {Type.TIME: "{0}", Type.TIMESTAMP: "CAST({0} AS TIME)"},

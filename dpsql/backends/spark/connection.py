@@ -46,10 +46,10 @@ class SparkBackend:
         self._public, self._declared = frozenset(map(fold, public)), (*public, *private)
         self._alone = threading.RLock()
         self._inside = self._cancelled = False
-        self._unchanged = True
+        self._looked: dict[str, bool] = {}
         self._tag = f"dpsql-{secrets.token_hex(8)}"
         self._columns: dict[str, list[tuple[str, str]]] = {}
-        self._marks: object = None
+        self._marks: dict[str, Described | None] | None = None
         self._copies = PublicCopies()
         try:
             self.version = str(self._session.version)
@@ -69,7 +69,7 @@ class SparkBackend:
     def place(self) -> Place | None:
         """The catalogue and where the schema lies: not surely one database, so that only a name in the policy says so."""
         where = f"{self.database}.{self._schema}"
-        rows = self._answered(
+        rows = self._command(
             f"DESCRIBE SCHEMA EXTENDED {identifier(self.database)}.{identifier(self._schema)}"
         )
         lies = next((str(value) for name, value in rows if name == "Location"), "")
@@ -82,9 +82,8 @@ class SparkBackend:
         """
         self._marks = None
         with self.snapshot():
-            names = self._declared or self._all_tables()
-            found = {name: self._described(name) for name in names}
-            self._marks = self._definitions()
+            found = {name: self._found_anew(name) for name in self._declared or self._all_tables()}
+            self._marks = found
         self._columns = {
             name: [
                 (column, engine_type(kind)) for column, kind in table.columns if _alone(column, table.columns)
@@ -96,19 +95,35 @@ class SparkBackend:
 
     def _all_tables(self) -> list[str]:
         where = f"{identifier(self.database)}.{identifier(self._schema)}"
-        return [str(row[1]) for row in self._answered(f"SHOW TABLES IN {where}") if not row[2]]
+        return [str(row[1]) for row in self._command(f"SHOW TABLES IN {where}") if not row[2]]
 
     def _described(self, name: str) -> Described | None:
         """What the catalogue says of a table, None where there is none."""
         try:
-            rows = self._answered(f"DESCRIBE TABLE EXTENDED {self.dialect.table_name(name)}")
+            rows = self._command(f"DESCRIBE TABLE EXTENDED {self.dialect.table_name(name)}")
         except BackendError:
             return None
         return Described.of((str(name or ""), str(kind or "")) for name, kind, *_ in rows)
 
-    def _definitions(self) -> object:
-        """What the declared tables are: their columns, and what stands behind their names."""
-        return [self._described(name) for name in self._declared]
+    def _found_anew(self, name: str) -> Described | None:
+        """What the catalogue says of a table, whose files are looked for anew."""
+        with suppress(BackendError):  # that it is gone is found below
+            self._command(f"REFRESH TABLE {self.dialect.table_name(name)}")
+        return self._described(name)
+
+    def _are_unchanged(self, *texts: str) -> bool:
+        """Whether the tables that emitted queries read are what they were when the connection was opened.
+
+        Each is looked at once in a snapshot, before the first query that reads it.
+        """
+        read = [
+            name for name in self._declared if any(self.dialect.table_name(name) in text for text in texts)
+        ]
+        for name in read:
+            if name not in self._looked:
+                found = self._found_anew(name)
+                self._looked[name] = self._marks is None or found == self._marks[name]
+        return all(self._looked[name] for name in read)
 
     def origin(self, table: str) -> Origin | None:
         """Whether a name is a table whose files have types; views and other tables are told by their kind."""
@@ -124,16 +139,16 @@ class SparkBackend:
         return False
 
     def binds(self, sql: str, held: Tables = ()) -> bool:
-        """Whether Spark can plan an emitted statement, and the declared tables are what they were at the start."""
+        """Whether Spark can plan an emitted statement, and the tables that it reads are what they were at the start."""
         with self.snapshot():
-            if not self._unchanged:
+            if not self._are_unchanged(sql, *(query for _, query in held)):
                 return False
             made: list[str] = []
             try:
                 for name, query in held:
                     self._guarded(partial(self._name, name, partial(self._session.sql, query)))
                     made.append(name)
-                ((plan, *_), *_) = self._answered(f"EXPLAIN {sql}")
+                ((plan, *_), *_) = self._command(f"EXPLAIN {sql}")
             except BackendError:
                 return False
             finally:
@@ -150,12 +165,6 @@ class SparkBackend:
         """The rows of an emitted query over public tables alone, and the engine types of its columns, by DuckDB."""
         known = {name: columns for name, columns in self._columns.items() if fold(name) in self._public}
         with self.snapshot():
-            if not self._unchanged:
-                raise OperationalError(
-                    "a table of the policy has changed since the connection was opened; nothing was charged",
-                    code="unbound",
-                    hint="connect again",
-                )
             self._copies.require(sql, {name: _readable(table) for name, table in known.items()}, self._rows)
             return self._copies.query(sql)
 
@@ -169,18 +178,15 @@ class SparkBackend:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Within it, tables are looked at anew once, and public ones are copied once; Spark has no transactions of several tables."""
+        """Within it, a table is looked at anew once, and a public one is copied once; Spark has no transactions of several tables."""
         if self._inside:
             yield
             return
         self._copies.clear()
         self._cancelled = False
         self._inside = True
+        self._looked.clear()
         try:
-            for name in self._declared:
-                with suppress(BackendError):  # that it is gone is found below
-                    self._answered(f"REFRESH TABLE {self.dialect.table_name(name)}")
-            self._unchanged = self._marks is None or self._definitions() == self._marks
             yield
         finally:
             self._inside = False
@@ -188,6 +194,7 @@ class SparkBackend:
     def run(self, sql: str) -> Exact:
         """The exact rows of the emitted statement, whole numbers as Python's."""
         with self.snapshot():
+            self._are_unchanged(sql)  # looks for files, where nothing was bound before
             return Exact([tuple(map(_exact, row)) for row in self._answered(sql)])
 
     @contextmanager
@@ -198,6 +205,7 @@ class SparkBackend:
         """
         frames: list[tuple[str, Any]] = []
         with self.snapshot():
+            self._are_unchanged(*(query for _, query in tables))
             try:
                 for name, query in tables:
                     frame = self._guarded(partial(self._checkpoint, query))
@@ -228,7 +236,14 @@ class SparkBackend:
         items = (
             ", ".join(f"{columns.copied(*column)} AS c{place}" for place, column in enumerate(read)) or "1"
         )
-        return self._answered(f"SELECT {items} FROM {self.dialect.table_name(table)}")
+        sql = f"SELECT {items} FROM {self.dialect.table_name(table)}"
+        if not self._are_unchanged(sql):
+            raise OperationalError(
+                "a table of the policy has changed since the connection was opened; nothing was charged",
+                code="unbound",
+                hint="connect again",
+            )
+        return self._answered(sql)
 
     def _checkpoint(self, query: str) -> Any:
         """The rows of a query, computed now and kept by the executors."""
@@ -261,6 +276,10 @@ class SparkBackend:
             return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
         return self._guarded(fetched)
+
+    def _command(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a command, which the driver has: fetched without a job, they come in a third of the time."""
+        return self._guarded(lambda: [tuple(row) for row in self._session.sql(sql).collect()])
 
     def _guarded(self, work: Callable[[], _T]) -> _T:
         """What is done with the session; a failure has constant text, and says nothing of what Spark said."""

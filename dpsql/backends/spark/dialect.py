@@ -34,6 +34,8 @@ from dpsql.policy import table_parts
 
 WIDE = "DECIMAL(38,0)"
 """The type of wide whole numbers. Of two of them, sums and products are of this type, too."""
+PART = 17
+"""The bits of numbers of which 2^46 are added up in 64 bits, with a sign."""
 _NAME = re.compile(r'"((?:[^"]|"")*)"|\'[^\']*\'')
 _OPERATORS = (
     *(Scan, Filter, Join, SemiJoin, Project, PerUnitGroupBy),
@@ -43,8 +45,9 @@ _BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median"})
 
 CANNOT = (
     "frames of GROUPS and EXCLUDE in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median, and those of more than 6 digits",
-    "aggregates of public rows below the release",
+    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "quantiles within a unit of more than 6 digits",
+    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "elements of lists, and fields of structs",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
     "times of day and UUID, which Spark does not have",
@@ -66,8 +69,11 @@ class SparkDialect:
     nan: str = values.NAN
     stages: bool = True
     holds: bool = True
+    ranks_all: bool = True
     lists: bool = False
     places: bool = False
+    public_groups: bool = False
+    ignores_nulls: bool = True
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:
@@ -80,15 +86,15 @@ class SparkDialect:
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
             ):
-                refuse(f"Spark is not asked for {CANNOT[3]}")
+                refuse(f"Spark is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"Spark is not asked for {CANNOT[2]}")
+                refuse(f"Spark is not asked for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that Spark's parser reads in another way than they are meant."""
         for found in _NAME.finditer(sql):
             if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
-                refuse(f"Spark is not asked for {CANNOT[6]}", "give tables and columns other names")
+                refuse(f"Spark is not asked for {CANNOT[7]}", "give tables and columns other names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
@@ -102,7 +108,7 @@ class SparkDialect:
     def cast(self, text: str, kind: Type) -> str:
         """As `values.cast`."""
         if kind is Type.LIST:
-            refuse(f"Spark is not asked for {CANNOT[3]}")
+            refuse(f"Spark is not asked for {CANNOT[4]}")
         return values.cast(text, kind)
 
     def call(self, expr: Call) -> str:
@@ -132,7 +138,7 @@ class SparkDialect:
 
     def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
-        refuse(f"Spark is not asked for {CANNOT[4]}", "name the column with the unit's id in the policy")
+        refuse(f"Spark is not asked for {CANNOT[5]}", "name the column with the unit's id in the policy")
 
     def row_hash(self, unit: str) -> str:
         """Never asked for: rows have no ids."""
@@ -147,9 +153,17 @@ class SparkDialect:
         product = f"CAST({number} AS DOUBLE) * {values.constant(factor)}"
         return f"TRY_CAST(RINT({product}) AS BIGINT)"
 
-    def addend(self, point: str) -> str:
-        """A sum of DECIMAL has ten digits more, of at most 38: 2^46 numbers of 64 bits have 33."""
-        return f"CAST({point} AS {WIDE})"
+    def added(self, points: str, most: int) -> str:
+        """A sum of DECIMAL has ten digits more, of at most 38: 2^46 numbers of 64 bits have 33.
+
+        BIGINT is added up much faster. Of 2^46 numbers below 2^17 the sum has 63 bits; others below 2^34 are added up in two parts.
+        """
+        if most >= 2 ** (2 * PART):
+            return f"SUM(CAST({points} AS {WIDE}))"
+        if most < 2**PART:
+            return f"CAST(SUM({points}) AS {WIDE})"
+        high, low = f"SUM(SHIFTRIGHT({points}, {PART}))", f"SUM({points} & {2**PART - 1})"
+        return f"CAST(CAST({high} AS {WIDE}) * {2**PART} + {low} AS {WIDE})"
 
     def days(self, day: str) -> str:
         """The difference of two days of the calendar is an INT."""
@@ -163,15 +177,19 @@ class SparkDialect:
         """Not the operator, which the parser reads as the end of two types where ARRAY stands before."""
         return f"SHIFTRIGHT({number}, {bits})"
 
-    def wide(self, number: str) -> str:
+    def wide(self, number: str, most: int | None = None) -> str:  # noqa: ARG002
         """38 digits, which hold all that a statement adds up and multiplies: see `planning.clamping.NORM_BITS`."""
         return f"CAST({number} AS {WIDE})"
+
+    def narrow(self, number: str, low: int, high: int) -> str:  # noqa: ARG002
+        """As it is."""
+        return number
 
     def real(self, number: str) -> str:
         """A cast, to the nearest DOUBLE."""
         return f"CAST({number} AS DOUBLE)"
 
-    def whole_of(self, number: str) -> str:
+    def whole_of(self, number: str, most: int) -> str:  # noqa: ARG002
         """A cast within 64 bits."""
         return f"CAST(TRY_CAST({number} AS BIGINT) AS {WIDE})"
 
@@ -212,13 +230,13 @@ class SparkDialect:
         """IGNORE NULLS stands after the parentheses."""
         return f"{function}({', '.join(arguments)}){' IGNORE NULLS' * ignore_nulls}{over}"
 
-    def quotient(self, dividend: str, divisor: str) -> str:
+    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:  # noqa: ARG002
         """What is left of a division is taken away before, so that the quotient is whole; it has at most 32 digits."""
         ours, theirs = (f"CAST({number} AS {WIDE})" for number in (dividend, divisor))
         return f"CAST(TRY_DIVIDE({ours} - TRY_MOD({ours}, {theirs}), {theirs}) AS {WIDE})"
 
-    def derived(self, query: str, name: str = '"#rows"') -> str:
-        """A query in FROM has a name."""
+    def derived(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:  # noqa: ARG002
+        """A query in FROM has a name; what takes long is held."""
         return f"({query}) AS {name}"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:

@@ -13,11 +13,11 @@ does not fail in Java).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from dpsql.backends.letters import changed
+from dpsql.backends.plain_patterns import PLAIN, plain_pattern
 from dpsql.backends.spark.columns import MOST_BYTES
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
@@ -25,15 +25,20 @@ from dpsql.backends.spellings import (
     CHOICE,
     COMPARES,
     DEFINED,
+    MONDAY,
     MOST_WILDCARDS,
+    ByCall,
     ByType,
     Spelling,
+    Spellings,
+    bucket_width,
     few_wildcards,
     has_constant,
     known_text,
     part_of_text,
     texts,
 )
+from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
@@ -52,6 +57,7 @@ _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 _SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
 _LETTERS = f"each letter becomes the one that DuckDB has for it; {_SHORT}"
+_ESCAPES = "a constant that escapes wildcards and its escape alone is a pattern"
 _NAMED = "a text of every day of the calendar"
 
 
@@ -92,23 +98,32 @@ def _without_escape(call: Call) -> bool:
     return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cased(Spelling):
-    """A template in which a text in #lower(…) or #upper(…) has the letters that DuckDB gives it."""
-
-    def template(self, call: Call) -> str | None:
-        """The template with the tables of letters, which are read when they are needed first."""
-        if not self.only(call):
-            return None
-        return _CASE.sub(lambda found: _translated(found[1], found[2]), self.sql)
-
-
-_CASE = re.compile(r"#(lower|upper)\(([^()]*)\)")
-
-
 def _translated(function: str, text: str) -> str:
     before, after = map(constant, changed(function))
     return f"TRANSLATE({text}, {before}, {after})"
+
+
+def _like(function: str = "") -> Callable[[Call], str | None]:
+    """LIKE of texts, of what `function` makes of their letters if one is named, with the escape of the call if it has one."""
+
+    def made(call: Call) -> str | None:
+        escape = "".join(str(part.value) for part in call.arguments[2:] if isinstance(part, Literal))
+        fits = _escapes_well(call, escape) if escape else _without_escape(call)
+        text, pattern = (_translated(function, part) if function else part for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE '\\u{ord(escape or ESCAPE):04x}')" if fits else None
+
+    return made
+
+
+def _escapes_well(call: Call, escape: str) -> bool:
+    """Whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
+    pattern = call.arguments[1]
+    escaped = rf"{re.escape(escape)}[%_{re.escape(escape)}]"
+    return (
+        few_wildcards(call)
+        and isinstance(pattern, Literal)
+        and escape not in re.sub(escaped, "", str(pattern.value))
+    )
 
 
 def _short(text: str) -> str:
@@ -198,6 +213,61 @@ def _months(place: int) -> str:
     return f"CAST(YEAR({_moment(place)}) * 12 + MONTH({_moment(place)}) - 1 AS BIGINT)"
 
 
+def _whole_units(unit: int) -> Spelling:
+    """How many whole units of microseconds are between two moments."""
+    return Spelling(f"(({_micros(_moment(1))} - {_micros(_moment(0))}) DIV {unit})", _CALENDAR)
+
+
+def _first_of_years(years: int) -> Spelling:
+    """The first moment of so many years."""
+    begun = held(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _moment(0))
+    return Spelling(f"CAST(MAKE_DATE({held('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", _CALENDAR)
+
+
+def _bucket(unit: int, kind: str) -> ByCall:
+    """The beginning of a bucket of so many units of microseconds, one of which begins at `MONDAY`."""
+
+    def made(call: Call) -> str | None:
+        width = bucket_width(call, unit)
+        if width is None:
+            return None
+        begun = held(f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))", _micros(_moment(1)))
+        return f"CAST({_within(begun)} AS {kind})"
+
+    return ByCall(made, _CALENDAR)
+
+
+def _bucket_of_months(unit: int, kind: str) -> ByCall:
+    """The beginning of a bucket of so many months, one of which begins with the year 2000."""
+
+    def made(call: Call) -> str | None:
+        width = bucket_width(call, unit)
+        if width is None:
+            return None
+        begun = held(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _months(1))
+        fits = held(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
+        day = "MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)"
+        return f"CAST({held(day, fits)} AS {kind})"
+
+    return ByCall(made, _CALENDAR)
+
+
+def _padded(field: str, digits: int) -> str:
+    return f"LPAD(CAST({field.upper()}({_moment(0)}) AS STRING), {digits}, '0')"
+
+
+def _joined(parts: list[str]) -> str:
+    """Texts of one moment, NULL where it is."""
+    text = " || ".join(parts or ["''"])
+    return f"CASE WHEN {{0}} IS NOT NULL THEN {text} END"
+
+
+def _separated(call: Call) -> bool:
+    """Whether a separator is some text, and a place is counted from the beginning."""
+    separator = call.arguments[1]
+    return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
+
+
 def _of_months(times: int) -> Spelling:
     return Spelling(f"({_months(1)} DIV {times} - {_months(0)} DIV {times})", _CALENDAR)
 
@@ -213,7 +283,17 @@ _MONTHS = (
     *("November", "December"),
 )
 
-SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
+_UP = "CASE WHEN RINT(ABS(a)) < ABS(a) THEN RINT(ABS(a)) + 1 ELSE RINT(ABS(a)) END"
+_EVEN = f"CASE WHEN ABS(a) < {constant(2.0**53)} THEN SIGN(a) * (({_UP}) + ({_UP}) % 2) ELSE a END"
+
+_TESTS = {
+    (False, False): "CONTAINS(a, {0})",
+    (True, False): "STARTSWITH(a, {0})",
+    (False, True): "ENDSWITH(a, {0})",
+    (True, True): "a = {0}",
+}
+
+SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
@@ -245,6 +325,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
             ),
             "a shift out of range gives 0",
         ),
+        "shift_left": Spelling(
+            held(
+                f"CASE WHEN a = 0 AND b >= 0 THEN a WHEN a > 0 AND b BETWEEN 0 AND 62 "
+                f"AND a <= SHIFTRIGHT(CAST({_MAX} AS BIGINT), CAST(b & 63 AS INT)) THEN SHIFTLEFT(a, CAST(b & 63 AS INT)) END",
+                "{0}",
+                "{1}",
+            ),
+            "NULL of negative numbers, and beyond 64 bits",
+        ),
         "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", DEFINED),
         # numbers
         "sign": Spelling(
@@ -257,6 +346,10 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "round": _rounding(
             "CASE WHEN ABS(a - RINT(a)) = CAST('0.5' AS DOUBLE) THEN a + SIGN(a) * CAST('0.5' AS DOUBLE) ELSE RINT(a) END"
         ),
+        "even": Spelling(held(_EVEN, _real(0)), DEFINED),
+        "signbit": Spelling(f"STARTSWITH(CAST({_real(0)} AS STRING), '-')", DEFINED),
+        "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", _CALENDAR),
+        "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", _CALENDAR),
         "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
         "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
         "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
@@ -300,13 +393,18 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "lower": _Cased(_short("#lower({0})"), _LETTERS),
-        "upper": _Cased(_short("#upper({0})"), _LETTERS),
+        "lower": ByCall(lambda _: _short(_translated("lower", "{0}")), _LETTERS),
+        "upper": ByCall(lambda _: _short(_translated("upper", "{0}")), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
         "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
         "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
+        "split_part": Spelling(
+            "SPLIT_PART({0}, {1}, CAST({2} AS INT))",
+            "the separator is some constant text, and the place a constant from 1 on",
+            only=_separated,
+        ),
         "contains": Spelling("CONTAINS({0}, {1})", DEFINED, only=texts),
         "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, only=texts),
         "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, only=texts),
@@ -316,16 +414,15 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "concat_ws": Spelling(_short("CONCAT_WS({args})"), _SHORT, only=texts),
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
-        "like": Spelling(
-            "({0} LIKE {1} ESCAPE '\\u0001')",
+        "like": ByCall(
+            _like(),
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
-            only=_without_escape,
         ),
-        "ilike": _Cased(
-            "(#lower({0}) LIKE #lower({1}) ESCAPE '\\u0001')",
-            f"as LIKE, of at most {MOST_WILDCARDS} %",
-            only=_without_escape,
-        ),
+        "ilike": ByCall(_like("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "like_escape": ByCall(_like(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(_like("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
+        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
         # parts of dates
         **{
             name: _part(f"{word}({{}})")
@@ -360,6 +457,28 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
                 *("hour", "minute", "second", "millisecond", "microsecond"),
             )
         },
+        "date_trunc_decade": _first_of_years(10),
+        "date_trunc_century": _first_of_years(100),
+        "date_trunc_millennium": _first_of_years(1000),
+        "strftime": ByCall(
+            formatted({field: _padded(field, digits) for field, digits in PARTS.values()}, _joined, constant),
+            FORMATTED,
+        ),
+        **{
+            f"time_bucket_{name}": _bucket(unit, "TIMESTAMP_NTZ")
+            for name, unit in {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6}.items()
+        },
+        **{
+            f"time_bucket_{name}{end}": bucket(unit, kind)
+            for end, kind in {"": "TIMESTAMP_NTZ", "_of_days": "DATE"}.items()
+            for name, bucket, unit in (
+                ("day", _bucket, _DAY),
+                ("week", _bucket, 7 * _DAY),
+                ("month", _bucket_of_months, 1),
+                ("quarter", _bucket_of_months, 3),
+                ("year", _bucket_of_months, 12),
+            )
+        },
         "dayname": _named(_DAYS, f"(WEEKDAY({_moment(0)}) + 1)"),
         "monthname": _named(_MONTHS, f"MONTH({_moment(0)})"),
         "last_day": Spelling(f"LAST_DAY({_day(0)})", _CALENDAR),
@@ -375,6 +494,21 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "date_diff_month": _of_months(1),
         "date_diff_quarter": _of_months(3),
         "date_diff_year": _of_months(12),
+        "date_diff_decade": _of_months(120),
+        "date_diff_century": _of_months(1_200),
+        "date_diff_millennium": _of_months(12_000),
+        **{
+            f"date_sub_{name}": _whole_units(micros)
+            for name, micros in {
+                "week": 7 * _DAY,
+                "day": _DAY,
+                "hour": 3_600_000_000,
+                "minute": 60_000_000,
+                "second": 1_000_000,
+                "millisecond": 1_000,
+                "microsecond": 1,
+            }.items()
+        },
         "plus_days": _shifted("{0}", "{1}", "TRY_ADD"),
         "days_plus": _shifted("{1}", "{0}", "TRY_ADD"),
         "minus_days": _shifted("{0}", "{1}", "TRY_SUBTRACT"),
@@ -389,6 +523,11 @@ SPELLINGS: Mapping[str, Spelling | ByType] = MappingProxyType(
         "plus_hour": _plus(3_600_000_000),
         "plus_minute": _plus(60_000_000),
         "plus_second": _plus(1_000_000),
+        "plus_millisecond": _plus(1_000),
+        "plus_microsecond": _plus(1),
+        "epoch_ms": Spelling(
+            held("(a + CASE WHEN a < 0 THEN -500 ELSE 500 END) DIV 1000", _micros(_moment(0))), _CALENDAR
+        ),
         "make_timestamp_us": Spelling(_within("{0}"), _CALENDAR),
         "make_timestamp_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),
         "from_epoch_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),

@@ -17,6 +17,8 @@ REVIEWED = ((4, 0), (4, 0))
 """The oldest and the newest version that was reviewed; no other is taken."""
 _LOG = "SQLQueryContextLogger"
 """Where pyspark writes an error with the query and the value that it is about."""
+_PATIENCE = 20
+"""For how many seconds a server of Spark Connect may take to be reached."""
 
 
 def is_remote(session: Any) -> bool:
@@ -58,10 +60,16 @@ def _beside(session: Any) -> Any:
 
 
 def _remote(url: str) -> Any:
-    """A session of Spark Connect that is not the process's active one, which may be its owner's."""
+    """A session of Spark Connect that is not the process's active one, which may be its owner's.
+
+    Its client tries again for minutes where nothing answers: that a server is there is seen before.
+    """
+    import grpc
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    return ConnectSession(connection=url)
+    session = ConnectSession(connection=url)
+    grpc.channel_ready_future(session.client._channel).result(timeout=_PATIENCE)  # noqa: SLF001
+    return session
 
 
 def end(session: Any, owned: bool) -> None:

@@ -13,13 +13,36 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import ContributionBound
 from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
-from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.dialect import common, dialect, read_often
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 
 
-def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str) -> list[str]:
+def limited(
+    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, contribution: str
+) -> tuple[list[str], str]:
+    """The common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m."""
+    if dialect().ranks_all:
+        ctes, source = common(CONTRIBUTION, contribution)
+        return ctes, _all_ranked(analysis, bound, keys, columns, source)
+    ctes, source = read_often(CONTRIBUTION, contribution)
+    return [*ctes, *_ranking(analysis, bound, keys, source)], _bounded(bound, columns, source)
+
+
+def _all_ranked(
+    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, source: str
+) -> str:
+    """The groups of all units, each in its place.
+
+    Claim: they are those that `_bounded` has.
+    Why: of a unit within its bound, no group is beyond it, and the rows up to a group are no more than the bound: so all count.
+    """
+    ranked = dialect().derived(_in_order(analysis, keys, source), RANKED)
+    return _counted(bound, columns, ranked)
+
+
+def _ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str) -> list[str]:
     """The units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
     return [
         f"{EXCESS} AS (\n  {_excess(bound, source)}\n)",
@@ -35,8 +58,13 @@ def _excess(bound: ContributionBound, source: str) -> str:
 
 def _ranked(analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """The groups of these units, in an order that depends on the unit's own rows only."""
+    return _in_order(analysis, keys, dialect().semi_join(source, EXCESS))
+
+
+def _in_order(analysis: Analysis, keys: Sequence[str], source: str) -> str:
+    """Groups with their places among those of the unit, and the rows up to each."""
     return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {dialect().semi_join(source, EXCESS)}\n"
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
         f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
@@ -49,10 +77,14 @@ def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     return f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
 
 
-def bounded(bound: ContributionBound, columns: str, source: str) -> str:
+def _bounded(bound: ContributionBound, columns: str, source: str) -> str:
     """All groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
-    allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
-    ranked = f"SELECT {columns}, {allowed} AS m FROM {RANKED}"
-    if bound.limits_groups:
-        ranked += f" WHERE place <= {bound.groups}"
+    ranked = _counted(bound, columns, RANKED)
     return f"SELECT {columns}, n AS m FROM {dialect().semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+
+
+def _counted(bound: ContributionBound, columns: str, ranked: str) -> str:
+    """Ranked groups with the number of counted rows, without those that are beyond the bound of groups."""
+    allowed = dialect().narrow(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
+    counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
+    return counted + f" WHERE place <= {bound.groups}" * bound.limits_groups

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.scalars import constant
 
+GROUPS = "groups"
+"""The number of the groups of a unit."""
 COUNTED = '"#counted"'
 """The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
 
@@ -32,19 +34,32 @@ def orders_groups(clamps: Sequence[Clamp]) -> bool:
 def counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """The common table expression of the pairs of `source`, with the columns `held`."""
-    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
-    pairs = f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
+    """The query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
+    pairs = plain_pairs(keys, clamps, source, held)
     windows = [
-        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
+        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[0], sign))} AS {total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
         if clamp.across_groups
         for sign in clamp.sides
     ]
     if orders_groups(clamps):
-        windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
-        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs)}"
-    return f"{COUNTED} AS (\n  {pairs}\n)"
+        counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
+        # Where groups are not counted, any of a unit's may be its first, and no hash is needed; unless they are in that order.
+        order = (
+            group_order(analysis, keys)
+            if counts or dialect().ranks_all
+            else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+        )
+        windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
+        windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
+        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs, once=True)}"
+    return pairs
+
+
+def plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
+    """The query of the pairs of `source` that have counted rows, with the columns `held`."""
+    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
+    return f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
 
 
 def clamp_histogram(
@@ -90,7 +105,9 @@ def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -
                 f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
             )
         )
-    values = () if target.measure is None else _values(analysis, target.measure, times)
+    # The quotient of a sum over groups is not of 64 bits.
+    most = None if clamp.across_groups and not clamp.euclidean else clamp.subdivisions
+    values = () if target.measure is None else _values(analysis, target.measure, times, most)
     return compared, (times, amount, *(values if clamp.total is None else ()), units)
 
 
@@ -98,14 +115,22 @@ def extent(clamp: Clamp, amount: str) -> str:
     """What is added up over the groups of a unit, for a clamp across groups: its contributions, or their squares.
 
     Claim: a sum of squares does not overflow.
-    Why: each has at most twice `NORM_BITS`, and a unit has fewer than 2^33 groups.
+    Why: each has at most twice `NORM_BITS`, and a unit has fewer than 2^33 groups. The contributions of a unit add up to at
+    most the greatest, and so their squares to its square.
     """
     if not clamp.euclidean:
         return amount
-    held = dialect().wide(f"LEAST(GREATEST({amount}, 0), {clamp.most})")
+    within = dialect().narrow(f"LEAST(GREATEST({amount}, 0), {clamp.most})", 0, clamp.most)
+    held = dialect().wide(within, clamp.most**2)
     if clamp.norm_shift:
         held = dialect().quotient(f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift))
     return f"({held}) * ({held})"
+
+
+def _of_unit(clamp: Clamp, amount: str) -> str:
+    """What `extent` makes of all groups of a unit."""
+    total = f"SUM({extent(clamp, amount)}) OVER (PARTITION BY u)"
+    return dialect().narrow(total, 0, 2**63 - 1) if clamp.euclidean and clamp.most**2 < 2**63 else total
 
 
 def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
@@ -117,11 +142,18 @@ def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
     """
     norm = f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
     part = f"LEAST({dialect().real(amount)} / ({norm}), 1)"
-    return dialect().whole_of(f"FLOOR({part} * {constant(float(clamp.subdivisions))})")
+    return dialect().whole_of(f"FLOOR({part} * {constant(float(clamp.subdivisions))})", clamp.subdivisions)
 
 
-def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
-    """The total of a measure, and so many times its mean, towards zero.
+def most_total(analysis: Analysis, measure: Measurand) -> int:
+    """The greatest size of what a unit contributes to the total of a measure, in lattice steps."""
+    if measure.lattice is None:
+        raise TypeError("only measures with a lattice are summed")
+    return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
+
+
+def _values(analysis: Analysis, measure: int, times: str, most: int | None) -> tuple[str, str]:
+    """The total of a measure, and so many times its mean, towards zero; `most` times, where the number is of 64 bits.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.
@@ -129,7 +161,9 @@ def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
     if analysis.measures[measure].lattice is None:
         return "0", "0"
     total = f"COALESCE(t{measure}, 0)"
-    return total, dialect().quotient(f"{dialect().wide(f'({times})')} * {total}", f"GREATEST(c{measure}, 1)")
+    product = None if most is None else most * most_total(analysis, analysis.measures[measure])
+    multiplied = f"{dialect().wide(f'({times})', product)} * {total}"
+    return total, dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product)
 
 
 def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:

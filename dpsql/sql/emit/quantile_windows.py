@@ -17,7 +17,7 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.plan.interval import date_at, time_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.planning.quantiles import QuantileSelection
-from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.emit.bounding import CONTRIBUTION, limited
 from dpsql.sql.emit.dialect import dialect, read_often
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
@@ -110,12 +110,11 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> tupl
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', values])}\n"
         f"  FROM {found}\n  GROUP BY {', '.join(['u', *keys])}"
     )
-    ctes, held = read_often(CONTRIBUTION, contribution)
     columns = ", ".join([*keys, "s"])
     if keys:
-        ctes += ranking(analysis, bound, keys, held)
-        counted = bounded(bound, columns, held)
+        ctes, counted = limited(analysis, bound, keys, columns, contribution)
     else:
+        ctes, held = read_often(CONTRIBUTION, contribution)
         counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
     some = dialect().spread("s", "m")

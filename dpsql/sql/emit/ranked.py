@@ -3,9 +3,11 @@
 Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
 Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
 quantile q is the value at the place n q, rounded up, or at 1; the median is the middle of the values at the places
-(n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. What is best by y is at the place 1 where the rows without a
+(n + 1) / 2 and n / 2 + 1, rounded down, which are one where n is odd. Other quantiles between two values are at 1 + (n - 1) q,
+of whole numbers and for q = k / 2^j where all products and sums have at most 53 bits: then no order of rounding, and no fused
+multiplication, makes another number. What is best by y is at the place 1 where the rows without a
 value of either are last. Each place has one row, so that MIN over it is its value.
-Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1 and 2.
+Source: Hyndman, Fan 1996, "Sample quantiles in statistical packages", definitions 1, 2 and 7; IEEE 754-2019, section 5.4.1.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from dpsql.plan.types import Type
 
 MOST_DIGITS = 6
 """Digits after the point of a quantile's rank: the number of a unit's rows times as many powers of ten is a BIGINT."""
+_EXACT = 2**53
+"""Up to this size each whole number is a DOUBLE."""
 _PLACED, _GROUPS = "#placed", "#groups"
 _NONE = Literal(None, Type.NULL)
 
@@ -96,37 +100,70 @@ class _Made:
         count = self._window("count", value)
         rank = Fraction(1, 2) if item.rank is None else item.rank
         if item.function == "quantile_disc":
-            at = _called("eq", place, place_of(count, rank))
-            return self._aggregate(PerUnitAggregate("min", _called("case", at, value, _NONE)), column.facts)
-        if rank != Fraction(1, 2):
-            raise _refused("quantiles within a unit that lie between two values, but for the median")
-        return self._median(value, place, count)
+            at = called("eq", place, place_of(count, rank))
+            return self._aggregate(PerUnitAggregate("min", called("case", at, value, _NONE)), column.facts)
+        if rank in (0, 1):
+            return called("cast_double", self._extreme("max" if rank else "min", value))
+        if rank == Fraction(1, 2):
+            return self._median(value, place, count)
+        return self._between(value, place, count, rank)
 
     def _median(self, value: Column, place: Column, count: Column) -> Expr:
-        ends = _called(
+        ends = called(
             "or",
-            _called("eq", place, _called("quotient_by", _called("add", count, _whole(1)), _whole(2))),
-            _called("eq", place, _called("add", _called("quotient_by", count, _whole(2)), _whole(1))),
+            called("eq", place, called("quotient_by", called("add", count, whole(1)), whole(2))),
+            called("eq", place, called("add", called("quotient_by", count, whole(2)), whole(1))),
         )
-        middle = _called("case", ends, value, _NONE)
+        middle = called("case", ends, value, _NONE)
         low, high = (
-            _called("cast_double", self._aggregate(PerUnitAggregate(name, middle), value.facts))
+            called("cast_double", self._extreme(name, middle, value.facts)) for name in ("min", "max")
+        )
+        half = _real(Fraction(1, 2))
+        between = called("add", called("multiply", low, half), called("multiply", high, half))
+        # Halves of the least numbers are rounded.
+        return called("least", called("greatest", between, low), high)
+
+    def _between(self, value: Column, place: Column, count: Column, rank: Fraction) -> Expr:
+        """The two values around 1 + (n - 1) q, weighted by how near they are; with one alone, the other's weight is 0."""
+        around, parts = value.facts.interval, rank.denominator
+        dyadic = parts & (parts - 1) == 0
+        if not (
+            value.type is Type.INTEGER and dyadic and around.bounded and around.magnitude * parts <= _EXACT
+        ):
+            raise _refused("quantiles within a unit that lie between two values, but for those listed")
+        before = called("multiply", called("subtract", count, whole(1)), whole(rank.numerator))
+        first = called("quotient_by", before, whole(parts))
+        last = called("quotient_by", called("add", before, whole(parts - 1)), whole(parts))
+        ends = called("or", *(called("eq", place, called("add", end, whole(1))) for end in (first, last)))
+        low, high = (
+            called("cast_double", self._extreme(name, called("case", ends, value, _NONE), value.facts))
             for name in ("min", "max")
         )
-        half = Literal(0.5, Type.DOUBLE)
-        between = _called("add", _called("multiply", low, half), _called("multiply", high, half))
-        # Halves of the least numbers are rounded.
-        return _called("least", _called("greatest", between, low), high)
+        above = called("remainder_by", before, whole(parts))
+        weight = called(
+            "multiply",
+            called("cast_double", self._extreme("max", above)),
+            _real(Fraction(1, parts)),
+        )
+        rest = called("subtract", _real(Fraction(1)), weight)
+        return called("add", called("multiply", low, rest), called("multiply", high, weight))
+
+    def _extreme(self, name: str, value: Expr, facts: Facts | None = None) -> Column:
+        """MIN or MAX over the group of values whose facts are those given, or those of whole numbers."""
+        known = facts or (
+            value.facts if isinstance(value, Column) else Facts(value.type, "", interval(value))
+        )
+        return self._aggregate(PerUnitAggregate(name, value), known)
 
     def _best(self, value: Column, by: Column, facts: Facts, *, highest: bool) -> Expr:
-        missing = _called("or", _called("is_null", value), _called("is_null", by))
+        missing = called("or", called("is_null", value), called("is_null", by))
         order = (
             Order(missing, descending=False, nulls_first=False),
             *(Order(part, descending=highest, nulls_first=False) for part in (by, value)),
         )
-        first = _called("eq", self._window("row_number", order=order), _whole(1))
-        best = _called("and", first, _called("not", missing))
-        return self._aggregate(PerUnitAggregate("min", _called("case", best, value, _NONE)), facts)
+        first = called("eq", self._window("row_number", order=order), whole(1))
+        best = called("and", first, called("not", missing))
+        return self._aggregate(PerUnitAggregate("min", called("case", best, value, _NONE)), facts)
 
     def _window(self, function: str, *arguments: Column, order: tuple[Order, ...] = ()) -> Column:
         window = Windowed(function, arguments, self.keys, order, None, False, Type.INTEGER)
@@ -146,17 +183,23 @@ def place_of(count: Column, rank: Fraction) -> Expr:
     if (share * 10**MOST_DIGITS).denominator != 1:
         raise _refused(f"quantiles within a unit of more than {MOST_DIGITS} digits")
     if not share:
-        return _whole(1)
-    times = _called("multiply", count, _whole(share.numerator))
-    above = _called("add", times, _whole(share.denominator - 1))
-    return above if share.denominator == 1 else _called("quotient_by", above, _whole(share.denominator))
+        return whole(1)
+    times = called("multiply", count, whole(share.numerator))
+    above = called("add", times, whole(share.denominator - 1))
+    return above if share.denominator == 1 else called("quotient_by", above, whole(share.denominator))
 
 
-def _whole(value: int) -> Literal:
+def whole(value: int) -> Literal:
+    """A whole number."""
     return Literal(value, Type.INTEGER)
 
 
-def _called(name: str, *arguments: Expr) -> Call:
+def _real(value: Fraction) -> Literal:
+    return Literal(float(value), Type.DOUBLE)
+
+
+def called(name: str, *arguments: Expr) -> Call:
+    """The call of an entry of the function registry, which takes the arguments."""
     found = call(name, *arguments)
     if found is None:
         raise InternalError(f"{name} is not called with these arguments")
@@ -167,5 +210,5 @@ def _refused(what: str) -> QueryRejected:
     return QueryRejected(
         f"this engine is not asked for {what}",
         code="engine",
-        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB",
+        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
     )

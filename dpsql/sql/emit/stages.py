@@ -22,10 +22,13 @@ from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, clamp_target
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.clamp_histograms import (
+    GROUPS,
     amount_of,
     compared_and_summed,
+    counted_pairs,
     extent,
     interval_of,
+    plain_pairs,
     total_name,
 )
 from dpsql.sql.emit.dialect import dialect
@@ -34,9 +37,6 @@ from dpsql.sql.emit.relations import constant_rows
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
 with its contributions to all its groups, and their number."""
-GROUPS = "groups"
-"""The number of the groups of a unit."""
-
 SELECTED = '"#selected"'
 """The keys of the selected groups, which are released: so the statement depends on released values alone."""
 
@@ -52,9 +52,24 @@ class Stages:
     histograms: str
 
 
-def stages(analysis: Analysis, clamps: Sequence[Clamp], pairs: tuple[Sequence[str], str]) -> Stages:
-    """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs."""
-    ctes, query = pairs
+def stages(
+    analysis: Analysis,
+    keys: Sequence[str],
+    clamps: Sequence[Clamp],
+    pairs: tuple[Sequence[str], str],
+    held: Sequence[str],
+) -> Stages:
+    """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs.
+
+    Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
+    """
+    ctes, source = pairs
+    alone = dialect().ranks_all
+    query = (
+        counted_pairs(analysis, keys, clamps, source, held)
+        if alone
+        else plain_pairs(keys, clamps, source, held)
+    )
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
     totals = [
         f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) AS {total_name(place, sign)}"
@@ -63,7 +78,7 @@ def stages(analysis: Analysis, clamps: Sequence[Clamp], pairs: tuple[Sequence[st
         for sign in clamp.sides
     ]
     totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
-    if totals:
+    if totals and not alone:
         tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
     histograms = [
         _histogram(analysis, clamps[target.clamp], target, index) for index, target in _choosing(clamps)
@@ -82,13 +97,18 @@ def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
 
 def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
     if clamp.amount is Amount.GROUPS:
-        source, compared, counted = UNITS, GROUPS, "COUNT(*)"
+        source, compared, counted = _units(), GROUPS, "COUNT(*)"
     else:
         compared, summed = compared_and_summed(analysis, clamp, target)
-        source, counted = (UNITS, "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
+        source, counted = (_units(), "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
     return (
         f"SELECT {index} AS t, {interval_of(compared, clamp)} AS b, {counted} AS n FROM {source} GROUP BY b"
     )
+
+
+def _units() -> str:
+    """A row of each unit: its first pair has what is known of it, where no table of units is made."""
+    return dialect().derived(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS) if dialect().ranks_all else UNITS
 
 
 def clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
@@ -127,7 +147,7 @@ def clamped_groups(
     selected: Values | None = None,
 ) -> str:
     """The query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
-    across = any(clamp.across_groups and clamp.chosen for clamp in clamps)
+    across = any(clamp.across_groups and clamp.chosen for clamp in clamps) and not dialect().ranks_all
     source = _ranked_pairs(analysis, keys, clamps)
     if across:
         source = f"{source} JOIN {UNITS} USING (u)"
@@ -139,7 +159,7 @@ def clamped_groups(
 
 def _ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
     """The pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
-    for clamp in clamps:
+    for clamp in () if dialect().ranks_all else clamps:
         if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.most:
             few, many = (
                 dialect().semi_join(

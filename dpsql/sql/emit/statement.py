@@ -21,8 +21,14 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
-from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
-from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
+from dpsql.sql.emit.bounding import CONTRIBUTION, limited
+from dpsql.sql.emit.clamp_histograms import (
+    COUNTED,
+    clamp_histogram,
+    counted_pairs,
+    most_total,
+    orders_groups,
+)
 from dpsql.sql.emit.dialect import common, dialect, holding, read_often, written_in
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
@@ -116,9 +122,7 @@ def _emitted(
         return whole
     with holding() as before:
         ctes, source = _pairs(analysis, keys, clamps)
-    items = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
-    pairs = f"SELECT {', '.join(items)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
-    made = stages(analysis, clamps, (ctes, pairs))
+    made = stages(analysis, keys, clamps, (ctes, source), _held(analysis))
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
 
@@ -254,7 +258,7 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
     for index, measure in _summed(analysis):
         yield f"COUNT(x{index}) AS c{index}"
         if measure.lattice is not None:
-            yield f"SUM({dialect().addend(_point(measure, f'x{index}'))}) AS t{index}"
+            yield f"{_added(measure, f'x{index}')} AS t{index}"
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -268,7 +272,8 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
     ctes, source = _pairs(analysis, keys, clamps)
     if clamps:
-        ctes.append(counted_pairs(analysis, keys, clamps, source, _held(analysis)))
+        pairs = counted_pairs(analysis, keys, clamps, source, _held(analysis))
+        ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
         return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
     summed = _unit_aggregates(analysis)
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
@@ -295,11 +300,8 @@ def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tupl
         # Histograms are of the same contributions as the sums.
         ctes, held = read_often(CONTRIBUTION, contribution) if clamps else common(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {held}"
-    ctes, held = read_often(CONTRIBUTION, contribution)
-    ctes += ranking(analysis, bound, keys, held)
     names = [*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)]
-    source = bounded(bound, ", ".join(names), held)
-    return ctes, source
+    return limited(analysis, bound, keys, ", ".join(names), contribution)
 
 
 def _held(analysis: Analysis) -> list[str]:
@@ -381,7 +383,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
         source = dialect().derived(f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}")
-        counted = ", ".join([*keys, f"SUM({dialect().addend(_point(measure, VALUE))}) AS e"])
+        counted = ", ".join([*keys, f"{_added(measure, VALUE)} AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
@@ -396,28 +398,26 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes, held = read_often(CONTRIBUTION, grouped)
-    ctes += ranking(analysis, bound, pair, held)
-    return (
-        f"WITH {', '.join(ctes)}\n",
-        f"{dialect().derived(bounded(bound, ', '.join(pair), held))} WHERE m > 0",
-    )
+    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped)
+    return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(counted)} WHERE m > 0"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """The contribution of a unit to a group, by name: non-NULL rows and their total, limited to the counted rows."""
     for index, measure in _summed(analysis):
-        count = f"LEAST(c{index}, m)"
+        count = dialect().narrow(f"LEAST(c{index}, m)", 0, analysis.bound.rows)
         yield f"c{index}", count
         if measure.lattice is not None:
-            low, high, wide = measure.lattice.low, measure.lattice.high, dialect().wide(count)
-            yield (
-                f"t{index}",
-                f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))",
-            )
+            low, high = measure.lattice.low, measure.lattice.high
+            wide = dialect().wide(count, most_total(analysis, measure))
+            total = f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))"
+            ends = (min(low, 0) * analysis.bound.rows, max(high, 0) * analysis.bound.rows)
+            yield f"t{index}", dialect().narrow(total, *ends)
 
 
-def _point(measure: Measurand, name: str) -> str:
+def _added(measure: Measurand, name: str) -> str:
+    """The sum of the lattice points of values."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
-    return point(measure.expr, measure.lattice, name, measure.interval)
+    points = point(measure.expr, measure.lattice, name, measure.interval)
+    return dialect().added(points, max(abs(measure.lattice.low), abs(measure.lattice.high)))

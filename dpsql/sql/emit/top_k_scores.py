@@ -45,4 +45,5 @@ def _share(analysis: Analysis, moment: Moment) -> str:
             if measure.lattice is None:
                 raise TypeError("only measures with a lattice are summed")
             at = point(measure.expr, measure.lattice, "x0", measure.interval)
-            return f"COALESCE(SUM({dialect().addend(at)}), 0)"
+            most = max(abs(measure.lattice.low), abs(measure.lattice.high))
+            return f"COALESCE({dialect().added(at, most)}, 0)"

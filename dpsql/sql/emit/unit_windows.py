@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Column, Expr, FrameKind, Literal, Order, Windowed
+from dpsql.plan.expr import Column, Expr, Frame, FrameKind, Literal, Order, Windowed
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.render import frame_text
 from dpsql.sql.emit.dialect import dialect
@@ -24,8 +24,6 @@ _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 _CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
 """Functions that choose a row of the frame by its place."""
 _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
-_FIRST = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-_WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 
 
 def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Column]) -> str:
@@ -37,8 +35,8 @@ def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Colu
         return per_unit_aggregate(aggregate, named, {}, over)
     counts = [place for place, _ in OVER[window.function].counts]
     arguments = [
-        str(argument.value)
-        if place in counts and isinstance(argument, Literal)
+        (str(argument.value) if isinstance(argument, Literal) else write(argument))
+        if place in counts
         else _argument(argument, window)
         for place, argument in enumerate(window.arguments)
     ]
@@ -70,9 +68,15 @@ def _frame(window: Windowed) -> str | None:
     """The frame, which is one of ROWS where a function chooses a row among those that are equal in order."""
     if window.function in _PLACED:
         return None
+    if window.function in _CHOSEN:
+        return frame_text(rows_frame(window))
+    return None if window.frame is None else frame_text(window.frame)
+
+
+def rows_frame(window: Windowed) -> Frame:
+    """The frame of a function that chooses a row: one of ROWS."""
     frame = window.frame
-    if window.function not in _CHOSEN or (frame is not None and frame.kind is FrameKind.ROWS):
-        return None if frame is None else frame_text(frame)
-    if frame is None:
-        return _FIRST if window.order else _WHOLE
-    return _WHOLE if frame.last is None else _FIRST
+    if frame is not None and frame.kind is FrameKind.ROWS:
+        return frame
+    whole = not window.order if frame is None else frame.last is None
+    return Frame(FrameKind.ROWS, None, None if whole else 0)
