@@ -200,13 +200,15 @@ def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     [
         ("CREATE VIEW {} AS SELECT * FROM people", "view_source"),
         ("CREATE TABLE {} USING csv AS SELECT * FROM people WHERE id < 0", "view_source"),
+        ("CREATE TABLE {} (id BIGINT, x DOUBLE) USING json OPTIONS (mode 'FAILFAST')", "view_source"),
+        (PEOPLE.replace("USING parquet", "USING orc"), "view_source"),
         ("CREATE TEMPORARY VIEW {} AS SELECT * FROM people", "table_missing"),
         ("CREATE TABLE {} (id BIGINT, x DOUBLE, n ARRAY<INT>) USING parquet", "column_type"),
         ("CREATE TABLE {} (id BIGINT, x DOUBLE) USING parquet", "column_missing"),
     ],
 )
 def test_what_could_fail_on_a_row_is_refused(people: Any, change: str, code: str) -> None:
-    """Views, files without types, and ids that are not exact: when the connection opens."""
+    """Views, files without types, those whose reader fails on a value, and ids that are not exact: when the connection opens."""
     name = "other"
     people.sql(change.format(name))
     try:

@@ -218,6 +218,14 @@ FAULTS = (
         f"{_SPARK}::test_statements_read_the_same_contributions",
     ),
     Fault(
+        "spark-orc-passes",
+        "dpsql.backends.spark.tables",
+        'frozenset({"parquet", "delta", "iceberg"})',
+        'frozenset({"parquet", "delta", "iceberg", "orc"})',
+        "a moment in an ORC file that is more than 64 bits of microseconds ends a query",
+        f"{_SPARK}::test_what_could_fail_on_a_row_is_refused",
+    ),
+    Fault(
         "spark-views-pass",
         "dpsql.backends.spark.connection:SparkBackend.origin",
         "Origin(frozenset({where}), found.foreign)",

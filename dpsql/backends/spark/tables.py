@@ -6,8 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-READ = frozenset({"parquet", "orc", "delta", "iceberg"})
-"""The providers of tables that are read: their files have types, so that no value fails to be read as its type."""
+READ = frozenset({"parquet", "delta", "iceberg"})
+"""The providers of tables that are read: their files have types.
+
+ORC is not among them: its reader ends a query at a moment whose microseconds are more than 64 bits hold, and at the first row of
+a column with a collation. CSV and JSON are not, whatever columns the catalogue declares: an option of the table (FAILFAST), or a
+line that is cut off, makes one row end a query.
+"""
 _DETAILS = "# Detailed Table Information"
 _KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
 
