@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
 from dpsql.backends.spark.settings import PINNED, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
-from dpsql.request.query import Query
 from dpsql.sql.emit import scalars
 
 pytestmark = sparks.WARNINGS
@@ -406,27 +404,3 @@ def test_whole_numbers_do_not_wrap(con: Any) -> None:
     rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
     assert con.engine.backend.run(sql).reveal() == [tuple(value for _, value in items)]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT kind, COUNT(*), SUM(x) FROM people GROUP BY kind",
-        "SELECT n, COUNT(DISTINCT word) FROM people GROUP BY n",
-        "SELECT kind, MEDIAN(x) FROM people GROUP BY kind",
-        "SELECT MEDIAN(x) FROM people",
-    ],
-)
-@pytest.mark.parametrize("loss", [1, EXACT])
-def test_what_is_read_more_than_once_is_held(con: Any, sql: str, loss: int) -> None:
-    """No common table expression that is read twice reads a private table: these may have changed in between."""
-    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(loss))).releases
-    statement = part.statement
-    texts = [statement.sql, *([statement.stages.histograms] if statement.stages else [])]
-    assert statement.held
-    for text in texts:
-        for name, body in re.findall(r'("#\w+") AS \(\n(.*?)\n\)', text, re.DOTALL):
-            assert '"people"."people"' not in body or text.count(name) == 2, name
-    assert all(query.count('"people"."people"') == 1 for _, query in statement.held)
-    # Without groups, contributions are added up once, as they are computed.
-    assert statement.sql.count('"people"."people"') <= ("GROUP BY" not in sql), statement.sql

@@ -140,6 +140,14 @@ FAULTS = (
         f"{_POSTGRES}::test_a_failure_says_nothing",
     ),
     Fault(
+        "spark-limits-contributions-again",
+        "dpsql.sql.emit.bounding:limited",
+        "not often",
+        "True",
+        "histograms and quantiles of one statement are of rows that were read at different times",
+        "tests/sql/test_held.py::test_no_contributions_are_computed_again",
+    ),
+    Fault(
         "spark-sums-wrap",
         "dpsql.backends.spark.dialect:SparkDialect.added",
         'f"SUM(CAST({points} AS {WIDE}))"',
@@ -199,7 +207,7 @@ FAULTS = (
         "held is None or not dialect().holds",
         "True",
         "contributions are computed once for each of their readers, over files that may have changed",
-        f"{_SPARK}::test_what_is_read_more_than_once_is_held",
+        "tests/sql/test_held.py::test_no_contributions_are_computed_again",
     ),
     Fault(
         "spark-rows-are-shuffled-as-they-are",
@@ -256,14 +264,6 @@ FAULTS = (
         "raise self._failure()",
         "the words of Spark, which quote a value, are the context of an error",
         f"{_SPARK}::test_a_failure_says_nothing",
-    ),
-    Fault(
-        "spark-excess-is-kept",
-        "dpsql.backends.spark.dialect:SparkDialect.semi_join",
-        '"ANTI" if anti else "SEMI"',
-        '"SEMI"',
-        "the units that exceed a bound count with all groups beside those that count, and all others do not",
-        "tests/engines/test_spark_bounds.py::test_a_bound_is_reached",
     ),
     Fault(
         "spark-products-fail",

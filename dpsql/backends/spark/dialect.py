@@ -240,9 +240,8 @@ class SparkDialect:
         return f"({query}) AS {name}"
 
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
-        """Joins of their own."""
-        chosen = "ANTI" if anti else "SEMI"
-        return f"{left} LEFT {chosen} JOIN {right} USING (u)"
+        """Never asked for: no units are looked for before the groups of all are put in order."""
+        raise LookupError(left, right, anti)
 
     def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
         """IS NOT DISTINCT FROM is a condition by which rows are shuffled."""

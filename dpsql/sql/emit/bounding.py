@@ -16,16 +16,30 @@ from dpsql.plan.tables import UnitKind
 from dpsql.sql.emit.dialect import common, dialect, read_often
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
-CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
+CONTRIBUTION, EXCESS, RANKED, LIMITED = '"#contribution"', '"#excess"', '"#ranked"', '"#limited"'
 
 
 def limited(
-    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, contribution: str
+    analysis: Analysis,
+    bound: ContributionBound,
+    keys: Sequence[str],
+    columns: str,
+    contribution: str,
+    *,
+    often: bool,
 ) -> tuple[list[str], str]:
-    """The common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m."""
+    """The common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m.
+
+    `often` says that the statement reads these more than once. What is read more than once is held where the engine would
+    compute it anew, of rows that may be others by then.
+    """
     if dialect().ranks_all:
         ctes, source = common(CONTRIBUTION, contribution)
-        return ctes, _all_ranked(analysis, bound, keys, columns, source)
+        counted = _all_ranked(analysis, bound, keys, columns, source)
+        if not often:
+            return ctes, counted
+        ctes, source = read_often(LIMITED, f"WITH {', '.join(ctes)}\n  {counted}")
+        return ctes, f"SELECT * FROM {source}"
     ctes, source = read_often(CONTRIBUTION, contribution)
     return [*ctes, *_ranking(analysis, bound, keys, source)], _bounded(bound, columns, source)
 

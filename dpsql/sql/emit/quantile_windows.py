@@ -112,7 +112,7 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> tupl
     )
     columns = ", ".join([*keys, "s"])
     if keys:
-        ctes, counted = limited(analysis, bound, keys, columns, contribution)
+        ctes, counted = limited(analysis, bound, keys, columns, contribution, often=True)
     else:
         ctes, held = read_often(CONTRIBUTION, contribution)
         counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {held}"

@@ -121,7 +121,7 @@ def _emitted(
     if not keys or not clamps or not dialect().stages:
         return whole
     with holding() as before:
-        ctes, source = _pairs(analysis, keys, clamps)
+        ctes, source = _pairs(analysis, keys, clamps, often=False)
     made = stages(analysis, keys, clamps, (ctes, source), _held(analysis))
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
@@ -270,7 +270,7 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
-    ctes, source = _pairs(analysis, keys, clamps)
+    ctes, source = _pairs(analysis, keys, clamps, often=bool(clamps))
     if clamps:
         pairs = counted_pairs(analysis, keys, clamps, source, _held(analysis))
         ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
@@ -288,8 +288,10 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     )
 
 
-def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
-    """The common table expressions and the query of the unit-group pairs with their counted rows."""
+def _pairs(
+    analysis: Analysis, keys: list[str], clamps: Sequence[Clamp], *, often: bool
+) -> tuple[list[str], str]:
+    """The common table expressions and the query of the unit-group pairs with their counted rows, which may be read often."""
     bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
@@ -298,10 +300,10 @@ def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tupl
     if not keys:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         # Histograms are of the same contributions as the sums.
-        ctes, held = read_often(CONTRIBUTION, contribution) if clamps else common(CONTRIBUTION, contribution)
+        ctes, held = read_often(CONTRIBUTION, contribution) if often else common(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {held}"
     names = [*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)]
-    return limited(analysis, bound, keys, ", ".join(names), contribution)
+    return limited(analysis, bound, keys, ", ".join(names), contribution, often=often)
 
 
 def _held(analysis: Analysis) -> list[str]:
@@ -398,7 +400,7 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped)
+    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped, often=False)
     return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(counted)} WHERE m > 0"
 
 
