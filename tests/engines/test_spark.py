@@ -193,6 +193,7 @@ def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     assert not [name for name in left if resets(name) and session.conf.isModifiable(name)]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -94,6 +96,21 @@ def test_a_search_is_as_long_as_its_speed_allows(
     speeds.configured(config)  # type: ignore[arg-type]
     assert speeds.examples(100) == length
     assert speeds.examples(3) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what another process has taken")
+def test_processes_that_run_yet_count() -> None:
+    """What Spark's Java takes is a cost of the test that waits for it, though it has not ended."""
+    works = "import os\nwhile os.times().user < 0.1: pass\nprint(flush=True)\ninput()"
+    before = speeds._processor()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", works], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        while_it_runs = speeds._processor() - before
+        process.communicate(b"\n")
+    assert while_it_runs >= 0.09
 
 
 def test_each_folder_that_searches_is_there() -> None:
