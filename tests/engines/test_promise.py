@@ -24,6 +24,7 @@ POLICY: dict[str, Any] = {
             "rows_per_unit": 25,
             "columns": {
                 "price": {"type": "numeric(10,2)", "bounds": [0, 100]},
+                "weight": {"type": "double", "bounds": [0, 2]},
                 "store": {"type": "integer", "values": [0, 1, 2, 3, 4]},
                 "day": {"type": "date", "bounds": ["2026-01-01", "2026-12-31"]},
                 "note": {"type": "varchar"},
@@ -33,7 +34,7 @@ POLICY: dict[str, Any] = {
     },
 }
 QUERIES = [
-    "SELECT COUNT(*) AS n, SUM(price) AS total, AVG(price * 2) AS mean FROM orders",
+    "SELECT COUNT(*) AS n, SUM(price) AS total, AVG(price * 2) AS mean, SUM(weight) AS weight FROM orders",
     "SELECT city, COUNT(*) AS n, SUM(price) AS total FROM orders JOIN stores USING (store) GROUP BY city ORDER BY total DESC",
     "SELECT EXTRACT(month FROM day) AS month, COUNT(DISTINCT customer) AS buyers FROM orders GROUP BY month",
     "SELECT note, COUNT(*) AS n FROM orders WHERE price BETWEEN 10 AND 60 OR note LIKE '%é%' GROUP BY note HAVING COUNT(*) > 5",
@@ -48,7 +49,7 @@ def shop(tmp_path: Path) -> tuple[duckdb.DuckDBPyConnection, Path]:
     source.execute(
         "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, "
         "CASE WHEN i % 17 = 3 THEN NULL ELSE CAST(i % 9000 / 100 AS DECIMAL(10, 2)) END AS price, "
-        "CAST(i % 5 AS INTEGER) AS store, DATE '2026-01-01' + CAST(i % 360 AS INTEGER) AS day, "
+        "CAST(i % 7 AS DOUBLE) / 3 AS weight, CAST(i % 5 AS INTEGER) AS store, DATE '2026-01-01' + CAST(i % 360 AS INTEGER) AS day, "
         "['new', 'café', NULL, 'old'][i % 4 + 1] AS note FROM range(9000) AS t(i)"
     )
     source.execute(
@@ -102,7 +103,7 @@ def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) 
     """At a large loss a synthetic table, a stream, a randomised copy and a regression are the exact ones, read from PostgreSQL."""
     source = duckdb.connect()
     source.execute(
-        "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, CAST(i % 90 AS DECIMAL(10, 2)) AS price, "
+        "CREATE TABLE orders AS SELECT CAST(i % 400 AS BIGINT) AS customer, CAST(i % 90 AS DECIMAL(10, 2)) AS price, 1e0 AS weight, "
         "CAST(i % 5 AS INTEGER) AS store, DATE '2026-01-01' + CAST(i % 360 AS INTEGER) AS day, 'x' AS note FROM range(2000) AS t(i)"
     )
     source.execute(
