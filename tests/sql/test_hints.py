@@ -49,7 +49,8 @@ UNREACHED = frozenset(
         "name the field of a STRUCT: (s).field",
         "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
         "write it in WHERE",
-        "write QUANTILE_DISC or MEDIAN, or use DuckDB",
+        "leave out EXCLUDE, or use DuckDB",
+        "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
     }
 )
 """Hints of refusals that stand behind others, or are another engine's: no statement to DuckDB is known that reaches them."""
