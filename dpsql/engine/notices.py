@@ -39,7 +39,7 @@ FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
 _LISTED = 6
 _MOST_CONSTANTS = 4
-"""For so many constants of a comparison a notice says why none matches: each is looked up among all values of a column."""
+"""The most constants of a comparison of which a notice says why they never match: each is looked up among all values of a column."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")

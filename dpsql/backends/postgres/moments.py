@@ -104,14 +104,14 @@ def _plus_micros(unit: int) -> Spelling:
 
 
 def _first_of_years(years: int) -> Spelling:
-    """The first moment of so many years."""
+    """The first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = f"DIV(CAST(EXTRACT(YEAR FROM a) AS NUMERIC), {years}) * {years}"
     body = f"CASE WHEN {begun} >= 1 THEN MAKE_TIMESTAMP(CAST({begun} AS INTEGER), 1, 1, 0, 0, 0) END"
     return Spelling(held(body, moment(0)), CALENDAR)
 
 
 def _bucket(unit: int, kind: str) -> ByCall:
-    """The beginning of a bucket of so many units of microseconds, one of which begins at `_MONDAY`."""
+    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
 
     def made(call: Call) -> str | None:
         width = bucket_width(call, unit)
@@ -125,7 +125,7 @@ def _bucket(unit: int, kind: str) -> ByCall:
 
 
 def _bucket_of_months(unit: int, kind: str) -> ByCall:
-    """The beginning of a bucket of so many months, one of which begins with the year 2000."""
+    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
 
     def made(call: Call) -> str | None:
         width = bucket_width(call, unit)

@@ -219,13 +219,13 @@ def _whole_units(unit: int) -> Spelling:
 
 
 def _first_of_years(years: int) -> Spelling:
-    """The first moment of so many years."""
+    """The first moment of the span of `years` in which a moment lies, as of its decade."""
     begun = held(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _moment(0))
     return Spelling(f"CAST(MAKE_DATE({held('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", _CALENDAR)
 
 
 def _bucket(unit: int, kind: str) -> ByCall:
-    """The beginning of a bucket of so many units of microseconds, one of which begins at `MONDAY`."""
+    """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
 
     def made(call: Call) -> str | None:
         width = bucket_width(call, unit)
@@ -238,7 +238,7 @@ def _bucket(unit: int, kind: str) -> ByCall:
 
 
 def _bucket_of_months(unit: int, kind: str) -> ByCall:
-    """The beginning of a bucket of so many months, one of which begins with the year 2000."""
+    """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
 
     def made(call: Call) -> str | None:
         width = bucket_width(call, unit)

@@ -153,7 +153,7 @@ def most_total(analysis: Analysis, measure: Measurand) -> int:
 
 
 def _values(analysis: Analysis, measure: int, times: str, most: int | None) -> tuple[str, str]:
-    """The total of a measure, and so many times its mean, towards zero; `most` times, where the number is of 64 bits.
+    """The total of a measure, and its mean multiplied by `times`, towards zero; `most` is the greatest multiple, if of 64 bits.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.

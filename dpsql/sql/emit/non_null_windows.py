@@ -97,7 +97,7 @@ class _Counts:
         )
 
     def _beside(self, window: Windowed, here: Column, steps: Literal) -> Expr:
-        """The place of the value so many values before or after the row."""
+        """The place of the value that LAG or LEAD takes, counted among the values."""
         so_far = self._of(window, _SO_FAR)
         if window.function == "lead":
             return called("add", so_far, steps)
