@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from engines import sparks
 from worlds import before_filters
@@ -233,6 +235,38 @@ def test_a_table_that_changes_is_refused_before_a_charge(people: Any) -> None:
         assert con.query("SELECT COUNT(*) FROM kinds").receipt.entries == ()
         assert con.budget()["changing"].queries == 1
     people.sql("DROP VIEW changing")
+
+
+def test_moments_in_milliseconds_are_not_read(people: Any, tmp_path: Path) -> None:
+    """One beyond 64 bits of microseconds would end a query: such a column is refused at the start, and in a file that comes later."""
+
+    def write(name: str, unit: str) -> None:
+        moments = {column: pa.array([1, 10**17], pa.timestamp(unit)) for column in ("seen", "a moment")}
+        pq.write_table(pa.table({"u": [1, 2], **moments}), tmp_path / name)
+
+    write("a.parquet", "us")
+    people.sql(f"CREATE TABLE moments USING parquet LOCATION '{tmp_path}'")
+    table = {"unit": "u", "rows_per_unit": 1, "columns": {"seen": {"type": "timestamp"}}}
+    policy = POLICY | {"tables": {"moments": table}}
+    with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=1) as con:
+        con.query("SELECT COUNT(seen) FROM moments")
+        write("b.parquet", "ms")
+        with pytest.raises(OperationalError) as changed:
+            con.query("SELECT COUNT(seen) FROM moments WHERE u > 0")
+        assert changed.value.code == "unbound"
+        assert con.budget()["moments"].queries == 1
+    for column in ("seen", "a moment"):
+        table["columns"] = {column: {"type": "timestamp"}}
+        with (
+            pytest.raises(dpsql.PolicyError) as refused,
+            dpsql.connect(people, policy=policy, ledger=":memory:") as con,
+        ):
+            con.explain("SELECT COUNT(*) FROM moments", epsilon=1)
+        assert refused.value.code == "column_type"
+    table["columns"] = {}
+    with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=1) as con:
+        con.query("SELECT COUNT(*) FROM moments")
+    people.sql("DROP TABLE moments")
 
 
 def test_statements_read_the_same_contributions(people: Any) -> None:

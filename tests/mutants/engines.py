@@ -148,6 +148,14 @@ FAULTS = (
         "tests/sql/test_held.py::test_no_contributions_are_computed_again",
     ),
     Fault(
+        "spark-milliseconds-pass",
+        "dpsql.backends.spark.connection:SparkBackend._found_anew",
+        "found is None or not found.has_moments",
+        "True",
+        "a moment in milliseconds that 64 bits of microseconds do not hold ends a query",
+        f"{_SPARK}::test_moments_in_milliseconds_are_not_read",
+    ),
+    Fault(
         "spark-sums-wrap",
         "dpsql.backends.spark.dialect:SparkDialect.added",
         'f"SUM(CAST({points} AS {WIDE}))"',

@@ -16,6 +16,7 @@ from dpsql.backends.public_copies import Columns, PublicCopies
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns
 from dpsql.backends.spark.dialect import SparkDialect
+from dpsql.backends.spark.footers import Footers
 from dpsql.backends.spark.session import end, is_remote, opened, pin, quiet
 from dpsql.backends.spark.tables import Described
 from dpsql.backends.spark.types import engine_type
@@ -61,6 +62,7 @@ class SparkBackend:
             )
             self.dialect: Dialect = SparkDialect(self.database, self._schema)
             self._random = secrets.token_hex(16)
+            self._footers = Footers(self._session)
         except BaseException:
             self.close()
             raise
@@ -109,7 +111,15 @@ class SparkBackend:
         """What the catalogue says of a table, whose files are looked for anew."""
         with suppress(BackendError):  # that it is gone is found below
             self._command(f"REFRESH TABLE {self.dialect.table_name(name)}")
-        return self._described(name)
+        found = self._described(name)
+        return found if found is None or not found.has_moments else self._with_units(name, found)
+
+    def _with_units(self, name: str, found: Described) -> Described:
+        """A table whose moments that are not surely in microseconds have a type that no policy reads."""
+        other: frozenset[str] | None = None
+        with suppress(BackendError):
+            other = self._guarded(lambda: self._footers.not_in_microseconds(self.dialect.table_name(name)))
+        return found.without_moments(other)
 
     def _are_unchanged(self, *texts: str) -> bool:
         """Whether the tables that emitted queries read are what they were when the connection was opened.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 READ = frozenset({"parquet", "delta", "iceberg"})
@@ -14,6 +14,7 @@ a column with a collation. CSV and JSON are not, whatever columns the catalogue 
 line that is cut off, makes one row end a query.
 """
 _DETAILS = "# Detailed Table Information"
+_MOMENT = "timestamp"
 _KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
 
 
@@ -52,6 +53,21 @@ class Described:
             details.get("Location", ""),
             mark,
         )
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether Parquet files hold moments, whose unit the catalogue does not say."""
+        return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
+
+    def without_moments(self, other: frozenset[str] | None) -> Described:
+        """The table in which moments of `other` columns, or of all where None are known, have types that are not read."""
+        columns = tuple(
+            (name, f"{kind} that is not in microseconds")
+            if kind.startswith(_MOMENT) and (other is None or name.lower() in map(str.lower, other))
+            else (name, kind)
+            for name, kind in self.columns
+        )
+        return replace(self, columns=columns)
 
     @property
     def foreign(self) -> tuple[str, ...]:
