@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from engines import sparks
@@ -65,6 +66,21 @@ def test_a_server_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
     assert caught.value.code == "no_database"
     assert "secret" not in repr(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_a_session_is_closed_once() -> None:
+    """Not again when Python collects it, which may be while another session's statement holds pyspark's lock."""
+    sparks.require()
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession(connection="sc://127.0.0.1:1")
+    with mock.patch.object(ExecutePlanResponseReattachableIterator, "shutdown") as shutdown:
+        with mock.patch.object(session.client, "release_session"):
+            sessions.end(session, owned=True)
+        assert shutdown.call_count == 1
+        session.__del__()
+        assert shutdown.call_count == 1
 
 
 @pytest.mark.deep

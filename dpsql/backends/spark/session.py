@@ -75,14 +75,21 @@ def _remote(url: str) -> Any:
 def end(session: Any, owned: bool) -> None:
     """Ends what `opened` gave: the application if it was begun for dpsql, and of Spark Connect the session alone.
 
-    A Connect session's own `stop` would end the server, too, where the same process began it (`remote("local")`).
+    A Connect session's own `stop` would end the server, too, where the same process began it (`remote("local")`). Its client is closed
+    for good: the session closes it once more when Python collects it, and in the middle of another session's statement that
+    would wait for a lock which this statement holds.
     """
     with suppress(Exception), quiet():
         if is_remote(session):
             session.client.release_session()
             session.client.close()
+            session.client.close = _nothing
         elif owned:
             session.stop()
+
+
+def _nothing() -> None:
+    return None
 
 
 def _driver() -> Any:
