@@ -99,17 +99,6 @@ def texts(call: Call) -> bool:
     return all(argument.type is Type.VARCHAR for argument in call.arguments)
 
 
-MONDAY = 946_857_600_000_000
-"""The microseconds from 1970 to the third of January 2000, at which buckets of days begin in DuckDB."""
-
-
-def bucket_width(call: Call, unit: int) -> int | None:
-    """The width of the buckets of a call that has their number of units first; None where it is none, or too large."""
-    times = call.arguments[0]
-    width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
-    return width if 0 < width <= 2**62 else None
-
-
 COMPARES = "values of one type always compare"
 DEFINED = "defined for every value of the type"
 CHOICE = "no value is computed"

@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 from dpsql.backends.postgres.held import CALENDAR, held, moment, narrowed
 from dpsql.backends.postgres.values import REAL, constant
-from dpsql.backends.spellings import DEFINED, MONDAY, ByCall, Spelling, Spellings, bucket_width
+from dpsql.backends.spellings import DEFINED, ByCall, Spelling, Spellings
 from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
+from dpsql.backends.time_units import MONDAY, bucket_width, buckets, whole_units
 from dpsql.plan.expr import Call
 from dpsql.plan.types import Type
 
@@ -210,21 +211,7 @@ MOMENTS: Spellings = MappingProxyType(
             formatted({field: _padded(field, digits) for field, digits in PARTS.values()}, _joined, constant),
             FORMATTED,
         ),
-        **{
-            f"time_bucket_{name}": _bucket(unit, "TIMESTAMP")
-            for name, unit in {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6}.items()
-        },
-        **{
-            f"time_bucket_{name}{end}": bucket(unit, kind)
-            for end, kind in {"": "TIMESTAMP", "_of_days": "DATE"}.items()
-            for name, bucket, unit in (
-                ("day", _bucket, 86_400 * 10**6),
-                ("week", _bucket, 7 * 86_400 * 10**6),
-                ("month", _bucket_of_months, 1),
-                ("quarter", _bucket_of_months, 3),
-                ("year", _bucket_of_months, 12),
-            )
-        },
+        **buckets(_bucket, _bucket_of_months, "TIMESTAMP"),
         "date_trunc_millisecond": _truncated("milliseconds"),
         "date_trunc_microsecond": _truncated("microseconds"),
         "last_day": Spelling(
@@ -249,18 +236,7 @@ MOMENTS: Spellings = MappingProxyType(
         "date_diff_decade": _of_months(120),
         "date_diff_century": _of_months(1_200),
         "date_diff_millennium": _of_months(12_000),
-        **{
-            f"date_sub_{name}": _whole_units(micros)
-            for name, micros in {
-                "week": 7 * 86_400 * 10**6,
-                "day": 86_400 * 10**6,
-                "hour": 3_600 * 10**6,
-                "minute": 60 * 10**6,
-                "second": 10**6,
-                "millisecond": 1_000,
-                "microsecond": 1,
-            }.items()
-        },
+        **whole_units(_whole_units),
         "plus_days": _shifted("{0}", "{1}", ""),
         "days_plus": _shifted("{1}", "{0}", ""),
         "minus_days": _shifted("{0}", "{1}", "-"),

@@ -25,13 +25,11 @@ from dpsql.backends.spellings import (
     CHOICE,
     COMPARES,
     DEFINED,
-    MONDAY,
     MOST_WILDCARDS,
     ByCall,
     ByType,
     Spelling,
     Spellings,
-    bucket_width,
     few_wildcards,
     has_constant,
     known_text,
@@ -39,6 +37,7 @@ from dpsql.backends.spellings import (
     texts,
 )
 from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
+from dpsql.backends.time_units import DAY, MONDAY, bucket_width, buckets, whole_units
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
@@ -51,7 +50,6 @@ _SPACES = "".join(
 """The spaces that TRIM takes away: Unicode's category Zs."""
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days of the calendar, counted from the first of 1970."""
-_DAY = 86_400_000_000
 
 _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
@@ -159,7 +157,7 @@ def _of_micros(number: str) -> str:
     return f"CAST(TIMESTAMP_MICROS({number}) AS TIMESTAMP_NTZ)"
 
 
-_BEGIN, _END = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
+_BEGIN, _END = _FIRST_DAY * DAY, (_LAST_DAY + 1) * DAY - 1
 
 
 def _within(number: str) -> str:
@@ -188,7 +186,7 @@ def _plus_months(times: int) -> Spelling:
     """Years and months, of which there are as many as keep the month within the calendar; the time of day stays."""
     months = held(f"CASE WHEN a BETWEEN {-120_000 // times} AND {120_000 // times} THEN a END", "{1}")
     day = f"ADD_MONTHS(CAST(a AS DATE), TRY_CAST(b * {times} AS INT))"
-    at = f"TRY_ADD(UNIX_DATE({day}) * CAST({_DAY} AS BIGINT), PMOD({_micros('a')}, CAST({_DAY} AS BIGINT)))"
+    at = f"TRY_ADD(UNIX_DATE({day}) * CAST({DAY} AS BIGINT), PMOD({_micros('a')}, CAST({DAY} AS BIGINT)))"
     return Spelling(_within(held(at, _moment(0), months)), _CALENDAR)
 
 
@@ -464,21 +462,7 @@ SPELLINGS: Spellings = MappingProxyType(
             formatted({field: _padded(field, digits) for field, digits in PARTS.values()}, _joined, constant),
             FORMATTED,
         ),
-        **{
-            f"time_bucket_{name}": _bucket(unit, "TIMESTAMP_NTZ")
-            for name, unit in {"second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6}.items()
-        },
-        **{
-            f"time_bucket_{name}{end}": bucket(unit, kind)
-            for end, kind in {"": "TIMESTAMP_NTZ", "_of_days": "DATE"}.items()
-            for name, bucket, unit in (
-                ("day", _bucket, _DAY),
-                ("week", _bucket, 7 * _DAY),
-                ("month", _bucket_of_months, 1),
-                ("quarter", _bucket_of_months, 3),
-                ("year", _bucket_of_months, 12),
-            )
-        },
+        **buckets(_bucket, _bucket_of_months, "TIMESTAMP_NTZ"),
         "dayname": _named(_DAYS, f"(WEEKDAY({_moment(0)}) + 1)"),
         "monthname": _named(_MONTHS, f"MONTH({_moment(0)})"),
         "last_day": Spelling(f"LAST_DAY({_day(0)})", _CALENDAR),
@@ -497,18 +481,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "date_diff_decade": _of_months(120),
         "date_diff_century": _of_months(1_200),
         "date_diff_millennium": _of_months(12_000),
-        **{
-            f"date_sub_{name}": _whole_units(micros)
-            for name, micros in {
-                "week": 7 * _DAY,
-                "day": _DAY,
-                "hour": 3_600_000_000,
-                "minute": 60_000_000,
-                "second": 1_000_000,
-                "millisecond": 1_000,
-                "microsecond": 1,
-            }.items()
-        },
+        **whole_units(_whole_units),
         "plus_days": _shifted("{0}", "{1}", "TRY_ADD"),
         "days_plus": _shifted("{1}", "{0}", "TRY_ADD"),
         "minus_days": _shifted("{0}", "{1}", "TRY_SUBTRACT"),
@@ -518,8 +491,8 @@ SPELLINGS: Spellings = MappingProxyType(
         "plus_year": _plus_months(12),
         "plus_quarter": _plus_months(3),
         "plus_month": _plus_months(1),
-        "plus_week": _plus(7 * _DAY),
-        "plus_day": _plus(_DAY),
+        "plus_week": _plus(7 * DAY),
+        "plus_day": _plus(DAY),
         "plus_hour": _plus(3_600_000_000),
         "plus_minute": _plus(60_000_000),
         "plus_second": _plus(1_000_000),
