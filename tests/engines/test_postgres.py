@@ -284,6 +284,16 @@ def test_a_role_that_may_do_more_is_warned_about(people: tuple[str, Any]) -> Non
         ask(url, "SELECT COUNT(*) FROM people")
 
 
+def test_what_the_role_may_not_read_is_said_when_the_connection_opens(people: tuple[str, Any]) -> None:
+    """No right at all, and one to columns alone, under which the table cannot be locked."""
+    url, owner = people
+    for change in ("REVOKE SELECT ON people FROM reader", "GRANT SELECT (id, n) ON people TO reader"):
+        owner.execute(change.encode())
+        with pytest.raises(PolicyError, match="NOT GRANTED TO THIS ROLE") as caught:
+            ask(url, "SELECT COUNT(*) FROM people")
+        assert caught.value.code == "column_type"
+
+
 def test_public_tables_are_read_as_duckdb_reads_them(people: tuple[str, Any]) -> None:
     """A query on public rows alone, and public rows beside released ones."""
     url, owner = people

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 SCHEMA = """
     SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), t.typtype,
-           tn.nspname = 'pg_catalog', a.attgenerated = 'v',
+           CASE WHEN NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'))
+                THEN 'NOT GRANTED TO THIS ROLE'
+                WHEN a.attgenerated = 'v' THEN 'COMPUTED WHEN READ'
+                WHEN t.typtype <> 'e' AND tn.nspname <> 'pg_catalog' THEN upper(t.typname) || ' (EXTENSION)' END,
            ARRAY(SELECT e.enumlabel::text FROM pg_enum AS e WHERE e.enumtypid = a.atttypid ORDER BY e.enumsortorder)
     FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -16,7 +19,9 @@ SCHEMA = """
       AND NOT c.relispartition
     ORDER BY n.nspname <> 'public', n.nspname, c.relname, a.attnum
 """
-"""The columns of all tables and views, but for partitions, which are read through their table."""
+"""The columns of all tables and views, but for partitions, which are read through their table; and why one is not read.
+
+A right to columns alone is not enough for the lock under which a query reads."""
 
 RELATION = """
     WITH RECURSIVE parts AS (

@@ -41,7 +41,7 @@ class PostgresBackend:
     `public` are the names of the public tables of the policy, which are copied where they are looked up or shown; `private`
     those of the private ones. A role that may do more than read these is warned about, unless `warns` is false, for a look at the
     schema before there is a policy. A statement takes at most `timeout`
-    seconds. Raises OperationalError where the server cannot be reached, or is not one whose behaviour was reviewed.
+    seconds. Raises OperationalError where the server cannot be reached, lets nobody in, or is not one whose behaviour was reviewed.
     """
 
     name = "postgresql"
@@ -117,11 +117,9 @@ class PostgresBackend:
 
     def _known_columns(self) -> dict[str, list[tuple[str, str]]]:
         found: dict[str, list[tuple[str, str]]] = {}
-        for schema, table, column, name, kind, own, computed, members in self._answered(catalogue.SCHEMA):
-            known = engine_type(name, kind, members) if own or kind == "e" else f"{name.upper()} (EXTENSION)"
-            found.setdefault(_called(schema, table), []).append(
-                (column, "COMPUTED WHEN READ" if computed else known)
-            )
+        for schema, table, column, name, kind, unread, members in self._answered(catalogue.SCHEMA):
+            known = unread or engine_type(name, kind, members)
+            found.setdefault(_called(schema, table), []).append((column, known))
         alike = [fold(name) for name in found]
         return {
             name: [(column, kind) for column, kind in columns if _alone(column, columns)]
@@ -357,7 +355,7 @@ def _connected(url: str) -> Any:
     except (psycopg.Error, UnicodeError, ValueError) as error:
         reason = type(error).__name__
     raise OperationalError(
-        f"the PostgreSQL server cannot be reached ({reason})",
+        f"the PostgreSQL server cannot be reached, or lets nobody in by this URL ({reason})",
         code="no_database",
         hint="does psql open the same URL?",
     )
