@@ -31,7 +31,7 @@ from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emitted, mechanisms_of
 from dpsql.engine.replay import Replay
 from dpsql.engine.sampling import require_one_sample
 from dpsql.errors import (
@@ -63,7 +63,7 @@ from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
 from dpsql.sql.emit.stages import Stages
-from dpsql.sql.emit.statement import Statement, emit
+from dpsql.sql.emit.statement import Statement
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
@@ -200,7 +200,7 @@ class Engine:
         verify(plan)
         groups = {} if dialect.public_groups else public.groups(release.input)
         read, tables = substitute(analysis, {}, groups), private_tables(release.input)
-        statement = emit(read, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        statement = emitted(plan, read, dialect)
         return PreparedRelease(release, tables, plan, statement, price, dialect=dialect, groups=groups)
 
     def combine(self, asked: Query) -> Result:

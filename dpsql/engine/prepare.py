@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
+from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.partitions.assign import boxes
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
@@ -118,7 +119,7 @@ class PreparedRelease:
     def _emitted(self, values: Known, secret: str) -> Statement:
         plan = self.plan
         analysis = substitute(plan.analysis, values, self.groups)
-        return emit(analysis, plan.quantiles, plan.top_k, plan.clamps, self.dialect, secret=secret)
+        return emitted(plan, analysis, self.dialect, secret)
 
     def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:
         """The last stage of `statement`, for a plan whose clamps are chosen so far.
@@ -176,6 +177,12 @@ class PreparedRelease:
         return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
 
 
+def emitted(plan: MeasurementPlan, read: Analysis, dialect: Dialect, secret: str = PLACEHOLDER) -> Statement:
+    """The statement of a plan, with the rows of the analysis `read`, which knows the values of earlier answers."""
+    parts = (plan.quantiles, plan.top_k, plan.clamps)
+    return emit(read, *parts, dialect, counted=plan.counted, secret=secret)
+
+
 def _made(tables: Sequence[tuple[str, str]]) -> list[str]:
     """How the temporary tables are shown that a statement reads."""
     return [f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in tables]
@@ -183,14 +190,8 @@ def _made(tables: Sequence[tuple[str, str]]) -> list[str]:
 
 def _read_unclamped(plan: MeasurementPlan) -> set[Statistic]:
     """The statistics of vectors that can be noised by now, apart from those that clamps give."""
-    named = {
-        statistic
-        for part in plan.vectors
-        if part.clamp is None or plan.clamps[part.clamp].chosen
-        for component in part.vector.components
-        for statistic, _ in component.combination
-    }
-    return named - clamped_statistics(plan.clamps)
+    ready = (part for part in plan.vectors if part.clamp is None or plan.clamps[part.clamp].chosen)
+    return {statistic for part in ready for statistic in part.read} - clamped_statistics(plan.clamps)
 
 
 def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dpsql.accounting.events import Event
+from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
@@ -36,6 +37,11 @@ class VectorMeasurement:
     sensitivity: Sensitivity
     mechanism: Mechanism
     clamp: int | None = None
+
+    @property
+    def read(self) -> set[Statistic]:
+        """The exact statistics that its components are computed from."""
+        return {statistic for component in self.vector.components for statistic, _ in component.combination}
 
     def std(self, weights: tuple[Fraction, ...]) -> float:
         """The standard deviation of a weighted sum of noisy components, in steps."""
@@ -121,6 +127,12 @@ class MeasurementPlan:
         """The bound on the groups of a unit in the statistics of a vector."""
         place = self.vectors[vector].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
+
+    @property
+    def counted(self) -> set[int]:
+        """The measures whose values are counted, as a vector reads: each whose rows have a clamp is among them."""
+        counts = (index for part in self.vectors for moment, index in part.read if moment is Moment.COUNT)
+        return {index for index in counts if index is not None}
 
     @property
     def threshold(self) -> Threshold | None:

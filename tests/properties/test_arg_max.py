@@ -42,7 +42,7 @@ def shown(rows: tuple[Row, ...], function: str) -> int | None:
 def test_a_unit_s_value_is_of_its_rows_alone(function: str) -> None:
     """In whatever order they come and whoever else there is, with several of them best, none, or what is no number."""
     world = World(policy(rows=3))
-    sql = f"SELECT SUM(p) FROM (SELECT u, {function}(i, x) AS p FROM t GROUP BY u)"
+    sql = f"SELECT SUM(p), COUNT(p) FROM (SELECT u, {function}(i, x) AS p FROM t GROUP BY u)"
     (release,) = world.prepare(sql).releases
     other = DEFAULT._replace(u=2, i=None)
     for rows in (*itertools.permutations(ROWS, 2), *itertools.permutations(ROWS[:5], 3)):

@@ -68,14 +68,14 @@ def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     import dpsql.engine.prepare as module
 
-    texts, emit = list[str](), module.emit
+    texts, emitted = list[str](), module.emitted
 
     def counted(*args: Any, **options: Any) -> object:
-        statement = emit(*args, **options)
+        statement = emitted(*args, **options)
         texts.append(statement.sql)
         return statement
 
-    monkeypatch.setattr(module, "emit", counted)
+    monkeypatch.setattr(module, "emitted", counted)
     sql = "SELECT COUNT(*) FROM visits WHERE age > (SELECT AVG(age) FROM visits)"
     with dpsql.connect(database, policy=POLICY | {"data_version": "1"}, ledger=":memory:") as con:
         con.query(sql, epsilon=2)

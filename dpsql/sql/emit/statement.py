@@ -5,7 +5,7 @@ The statement depends on the plan, the policy and public metadata only, so it is
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,26 +19,23 @@ from dpsql.plan.types import Type, Value
 from dpsql.planning.clamp_histogram import ClampedSum, clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
-from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
+from dpsql.planning.statistics import UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, limited
 from dpsql.sql.emit.clamp_histograms import (
     COUNTED,
     clamp_histogram,
     counted_pairs,
-    most_total,
     orders_groups,
 )
 from dpsql.sql.emit.dialect import common, dialect, holding, read_often, written_in
 from dpsql.sql.emit.group_keys import key_values
-from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
 from dpsql.sql.emit.sample import PLACEHOLDER, sampled_by
 from dpsql.sql.emit.stages import SELECTED, Stages, clamped_groups, clamped_sums, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
-
-_NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
+from dpsql.sql.emit.unit_sums import UnitSums, added
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +81,12 @@ def emit(
     clamps: Sequence[Clamp] = (),
     target: Dialect = DUCKDB,
     *,
+    counted: Container[int] | None = None,
     secret: str = PLACEHOLDER,
 ) -> Statement:
     """The only statement that reads private rows for a release, in the dialect `target`.
 
-    Where units are sampled, the `secret` decides which.
+    It counts the values of the `counted` measures, or of all. Where units are sampled, the `secret` decides which.
 
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
     clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
@@ -96,33 +94,34 @@ def emit(
     """
     target.require(analysis.release)
     with written_in(target), sampled_by(secret), holding() as held:
-        statement = _emitted(analysis, quantiles, top_k, clamps)
+        statement = _emitted(UnitSums(analysis, counted), quantiles, top_k, clamps)
     for text in (statement.sql, *(query for _, query in held)):
         target.require_text(text)
     return replace(statement, held=tuple(held))
 
 
 def _emitted(
-    analysis: Analysis,
+    sums: UnitSums,
     quantiles: Sequence[QuantileSelection],
     top_k: TopKSelection | None,
     clamps: Sequence[Clamp],
 ) -> Statement:
+    analysis = sums.analysis
     if top_k is not None:
         names = tuple(key.name for key in analysis.release.keys)
         return Statement(scores_query(analysis, top_k), names, score=SCORE)
     keys = [key.name for key in analysis.release.keys]
     if not analysis.bound.per_unit:
-        return _finished(analysis, _per_row(analysis, keys), quantiles, _moments(analysis))
+        return _finished(analysis, _per_row(sums, keys), quantiles, sums.moments)
     histograms = tuple(f"s{index}" for index in range(len(clamp_targets(clamps))))
-    body = _per_unit(analysis, keys, clamps)
-    whole = _finished(analysis, body, quantiles, _moments(analysis), histograms)
+    body = _per_unit(sums, keys, clamps)
+    whole = _finished(analysis, body, quantiles, sums.moments, histograms)
     whole = replace(whole, histograms=histograms)
     if not keys or not clamps or not dialect().stages:
         return whole
     with holding() as before:
-        ctes, source = _pairs(analysis, keys, clamps, often=False)
-    made = stages(analysis, keys, clamps, (ctes, source), _held(analysis))
+        ctes, source = _pairs(sums, keys, clamps, often=False)
+    made = stages(analysis, keys, clamps, (ctes, source), sums.held)
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
 
 
@@ -156,7 +155,9 @@ def _emitted_sums(
     keys = [key.name for key in analysis.release.keys]
     sums = clamped_sums(analysis, clamps)
     clamped = {f"s{part.target}_{part.place}": part for part in sums}
-    moments = {name: part for name, part in _moments(analysis).items() if part == UNITS or part in unclamped}
+    moments = {
+        name: part for name, part in UnitSums(analysis).moments.items() if part == UNITS or part in unclamped
+    }
     texts = {"units": "COUNT(*)", "n": "SUM(m)"}
     totals = [
         *(f"{texts.get(name, f'SUM({name})')} AS {name}" for name in moments),
@@ -223,42 +224,14 @@ def _finished(
     return Statement(body, tuple(keys), moments, windows=tuple(near))
 
 
-def _moments(analysis: Analysis) -> dict[str, Statistic]:
-    """The columns of numbers of units and rows, and of the sums over rows."""
-    counts = {"units": UNITS, "n": ROWS} if analysis.bound.per_unit else {"n": ROWS}
-    return {**counts, **dict(zip(_sum_names(analysis), _sums(analysis), strict=True))}
-
-
-def _sums(analysis: Analysis) -> Iterable[Statistic]:
-    for index, measure in _summed(analysis):
-        yield (Moment.COUNT, index)
-        if measure.lattice is not None:
-            yield (Moment.TOTAL, index)
-
-
-def _summed(analysis: Analysis) -> Iterable[tuple[int, Measurand]]:
-    """The measures whose non-NULL rows are counted, with their indices."""
-    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.counts_rows)
-
-
-def _sum_names(analysis: Analysis) -> list[str]:
-    return [f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis)]
-
-
-def _per_row(analysis: Analysis, keys: list[str]) -> str:
+def _per_row(sums: UnitSums, keys: list[str]) -> str:
     """Each row is a unit: rows are aggregated directly."""
+    analysis = sums.analysis
     lines = [
-        f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}",
+        f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.of_rows])}",
         f"FROM {dialect().derived(rows(analysis))}",
     ]
     return "\n".join([*lines, *_grouping(keys, analysis.bound.min_frequency)])
-
-
-def _row_aggregates(analysis: Analysis) -> Iterable[str]:
-    for index, measure in _summed(analysis):
-        yield f"COUNT(x{index}) AS c{index}"
-        if measure.lattice is not None:
-            yield f"{_added(measure, f'x{index}')} AS t{index}"
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -268,15 +241,19 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
             yield f"HAVING COUNT(*) >= {min_frequency}"
 
 
-def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
+def _per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
-    ctes, source = _pairs(analysis, keys, clamps, often=bool(clamps))
+    analysis = sums.analysis
+    ctes, source = _pairs(sums, keys, clamps, often=bool(clamps))
     if clamps:
-        pairs = counted_pairs(analysis, keys, clamps, source, _held(analysis))
+        pairs = counted_pairs(analysis, keys, clamps, source, sums.held)
         ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
-        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
-    summed = _unit_aggregates(analysis)
-    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
+        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(sums, keys, clamps)}"
+    totals = [
+        "COUNT(*) AS units",
+        "SUM(m) AS n",
+        *(f"SUM({text}) AS {name}" for name, text in sums.limited()),
+    ]
     return "\n".join(
         [
             f"WITH {', '.join(ctes)}",
@@ -288,42 +265,34 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     )
 
 
-def _pairs(
-    analysis: Analysis, keys: list[str], clamps: Sequence[Clamp], *, often: bool
-) -> tuple[list[str], str]:
+def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp], *, often: bool) -> tuple[list[str], str]:
     """The common table expressions and the query of the unit-group pairs with their counted rows, which may be read often."""
-    bound = analysis.bound
+    analysis, bound = sums.analysis, sums.analysis.bound
     contribution = (
-        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
+        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.of_rows])}\n"
         f"  FROM {dialect().derived(rows(analysis))}\n  GROUP BY {', '.join(['u', *keys])}"
     )
     if not keys:
-        listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
+        listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
         # Histograms are of the same contributions as the sums.
         ctes, held = read_often(CONTRIBUTION, contribution) if often else common(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {held}"
-    names = [*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)]
+    names = [*(["u"] if orders_groups(clamps) else []), *keys, *sums.names]
     return limited(analysis, bound, keys, ", ".join(names), contribution, often=often)
 
 
-def _held(analysis: Analysis) -> list[str]:
-    """The contributions of a unit to a group, limited to its counted rows, under their names."""
-    return [f"{text} AS {name}" for name, text in _unit_aggregates(analysis)]
-
-
-def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+def _with_clamp_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
     """The groups with their clamp histograms, including groups below the minimum frequency.
 
     If such a group were left out, one unit could change the histograms by the contributions of all its units.
     """
-    names = _sum_names(analysis)
-    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in sums.names)]
     body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
     parts = [
-        (f"{{0}}.s{index}", clamp_histogram(analysis, keys, clamps[target.clamp], target, f"s{index}"))
+        (f"{{0}}.s{index}", clamp_histogram(sums.analysis, keys, clamps[target.clamp], target, f"s{index}"))
         for index, target in enumerate(clamp_targets(clamps))
     ]
-    return _joined(keys, body, ["units", "n", *names], parts)
+    return _joined(keys, body, ["units", "n", *sums.names], parts)
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
@@ -385,7 +354,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, tota
     if total:
         # Each value once, before it is put on the lattice, where several may have one point.
         source = dialect().derived(f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}")
-        counted = ", ".join([*keys, f"{_added(measure, VALUE)} AS e"])
+        counted = ", ".join([*keys, f"{added(measure, VALUE)} AS e"])
     else:
         counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     return f"{ctes}SELECT {counted} FROM {source}{by}"
@@ -402,24 +371,3 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped, often=False)
     return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(counted)} WHERE m > 0"
-
-
-def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """The contribution of a unit to a group, by name: non-NULL rows and their total, limited to the counted rows."""
-    for index, measure in _summed(analysis):
-        count = dialect().narrow(f"LEAST(c{index}, m)", 0, analysis.bound.rows)
-        yield f"c{index}", count
-        if measure.lattice is not None:
-            low, high = measure.lattice.low, measure.lattice.high
-            wide = dialect().wide(count, most_total(analysis, measure))
-            total = f"LEAST(GREATEST(t{index}, {wide} * ({low})), {wide} * ({high}))"
-            ends = (min(low, 0) * analysis.bound.rows, max(high, 0) * analysis.bound.rows)
-            yield f"t{index}", dialect().narrow(total, *ends)
-
-
-def _added(measure: Measurand, name: str) -> str:
-    """The sum of the lattice points of values."""
-    if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
-    points = point(measure.expr, measure.lattice, name, measure.interval)
-    return dialect().added(points, max(abs(measure.lattice.low), abs(measure.lattice.high)))
