@@ -229,9 +229,15 @@ def _per_row(sums: UnitSums, keys: list[str]) -> str:
     analysis = sums.analysis
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.of_rows])}",
-        f"FROM {dialect().derived(rows(analysis))}",
+        f"FROM {_rows(analysis)}",
     ]
     return "\n".join([*lines, *_grouping(keys, analysis.bound.min_frequency)])
+
+
+def _rows(analysis: Analysis) -> str:
+    """The rows in FROM. What is more than a column is clamped, which reads it several times: it is computed once."""
+    computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
+    return dialect().derived(rows(analysis), once=computed)
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -270,7 +276,7 @@ def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp], *, often: b
     analysis, bound = sums.analysis, sums.analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.of_rows])}\n"
-        f"  FROM {dialect().derived(rows(analysis))}\n  GROUP BY {', '.join(['u', *keys])}"
+        f"  FROM {_rows(analysis)}\n  GROUP BY {', '.join(['u', *keys])}"
     )
     if not keys:
         listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
