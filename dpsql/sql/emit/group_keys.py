@@ -8,6 +8,8 @@ Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import nullable
 from dpsql.backends.dialect import CALENDAR
@@ -42,15 +44,12 @@ def domain_index(column: Column) -> str:
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
-def domain_indices(release: Release) -> dict[str, tuple[str, ...]]:
-    """What scans offer besides their columns, by alias: the places of keys in their domains."""
-    found: dict[str, tuple[str, ...]] = {}
+def domain_indices(release: Release) -> Iterator[tuple[str, str]]:
+    """What scans offer besides their columns, each with the alias: the places of keys in their domains."""
     for key in release.keys:
         column = indexed_column(key, release.input)
         if column is not None:
-            item = f"{domain_index(column)} AS {index_name(key)}"
-            found[column.source] = (*found.get(column.source, ()), item)
-    return found
+            yield column.source, f"{domain_index(column)} AS {index_name(key)}"
 
 
 def index_name(key: Key) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
@@ -20,14 +22,21 @@ def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = Non
     Why: the factor is 10^digits / 2^exponent, a DOUBLE up to 10^22, so that the product of a value within the ends is off by less
     than a quarter of a step, and the ends are whole numbers of steps.
     """
-    if lattice.exponent == 0 and expr.type is Type.INTEGER:
-        at = name
-    else:
-        at = dialect().point(name, float(1 / lattice.step))
-    if isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around:
+    at = name if is_own_point(expr, lattice) else dialect().point(name, float(1 / lattice.step))
+    if around is not None and clamped_as_read(expr, around):
         return at
     low, high = (constant(float(end)) for end in lattice.interval.ends)
     if expr.type is Type.INTEGER:
         low, high = (constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends)
     clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {at}"
     return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
+
+
+def is_own_point(expr: Expr, lattice: Lattice) -> bool:
+    """Whether a value is its own lattice point."""
+    return lattice.exponent == 0 and expr.type is Type.INTEGER
+
+
+def clamped_as_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
+    """Whether an expression is a table's column that is clamped to an interval when it is read."""
+    return isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around

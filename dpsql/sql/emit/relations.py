@@ -9,8 +9,8 @@ private SQL with bounded user contribution", section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.analysis import intervals
@@ -45,6 +45,7 @@ from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggreg
 from dpsql.sql.emit.ranked import by_places
 from dpsql.sql.emit.sample import in_sample
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
+from dpsql.sql.emit.scan_points import offered_point, scan_points
 from dpsql.sql.emit.unit_windows import unit_window
 
 _FEW = 100
@@ -61,7 +62,7 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
     """
     release, units = analysis.release, analysis.bound.per_unit
     items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
-    read = [measure.expr for measure in analysis.measures if measure.counts_rows]
+    offered = list(group_keys.domain_indices(release))
     if values is not None:
         read = [values.expr]
         items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
@@ -69,11 +70,11 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         read = [ordered.expr]
         items.append(f"{_aggregated(ordered)} AS x")
     else:
-        items += [
-            f"{_aggregated(part)} AS x{index}"
-            for index, part in enumerate(analysis.measures)
-            if part.counts_rows
-        ]
+        summed = [(index, part) for index, part in enumerate(analysis.measures) if part.counts_rows]
+        points = {index: offered_point(part, index) for index, part in summed}
+        items += [f"{points[index] or _aggregated(part)} AS x{index}" for index, part in summed]
+        read = [part.expr for index, part in summed if points[index] is None]
+        offered += scan_points(analysis)
     where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
     rate = sampling_rate(release.input)
     if units:
@@ -85,7 +86,7 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
     elif rate is not None:
         raise TypeError("units are sampled by their identifiers")
     read += [key.expr for key in release.keys if group_keys.indexed_column(key, release.input) is None]
-    block = _Block.of(release.input, read, units=units, places=group_keys.domain_indices(release))
+    block = _Block.of(release.input, read, units=units, offered=offered)
     source, conditions = block.relation(release.input)
     return _select(items, source, [*conditions, *where])
 
@@ -149,11 +150,11 @@ class Above(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One SELECT: the columns that its expressions read, and the places that its scans offer besides."""
+    """One SELECT: the columns that its expressions read, and what its scans offer besides, each item with their alias."""
 
     read: tuple[Column, ...]
     units: bool
-    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offered: Sequence[tuple[str, str]] = ()
     above: Above | None = None
     before: int = 0
     """How many private tables are read on sides of set operations before."""
@@ -165,13 +166,13 @@ class _Block:
         read: Iterable[Expr],
         *,
         units: bool,
-        places: Mapping[str, tuple[str, ...]] | None = None,
+        offered: Sequence[tuple[str, str]] = (),
         above: Above | None = None,
         before: int = 0,
     ) -> _Block:
         """The block over a relation whose SELECT list reads these expressions."""
         parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
-        return cls(tuple(dict.fromkeys(parts)), units, places or {}, above, before)
+        return cls(tuple(dict.fromkeys(parts)), units, offered, above, before)
 
     def relation(self, relation: Relation) -> tuple[str, list[str]]:
         """The FROM text and the conditions."""
@@ -238,7 +239,7 @@ class _Block:
             return self.above.table(scan, tuple(read.values()))
         items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
         values = [dialect().clean(part) for part in read.values()]
-        items += self.places.get(scan.alias, ())
+        items += [item for alias, item in self.offered if alias == scan.alias]
         if not (self.units and scan.unit.known):
             # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
             # table gives the unit: such a scan has no partition filters.

@@ -17,6 +17,7 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.clamp_histograms import most_total
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.scan_points import point_column
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
@@ -68,7 +69,10 @@ class UnitSums:
     def _of_rows(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
             return f"COUNT(x{index})"
-        return added(self.analysis.measures[index], f"x{index}")
+        measure = self.analysis.measures[index]
+        if point_column(measure) is None:
+            return added(measure, f"x{index}")
+        return dialect().added(f"x{index}", _most(measure))
 
     def _count(self, index: int) -> str:
         return self._within_rows(f"LEAST(c{index}, m)")
@@ -96,7 +100,12 @@ def added(measure: Measurand, name: str) -> str:
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     points = point(measure.expr, measure.lattice, name, measure.interval)
-    return dialect().added(points, max(map(abs, _ends(measure))))
+    return dialect().added(points, _most(measure))
+
+
+def _most(measure: Measurand) -> int:
+    """The greatest size of a lattice point of a value."""
+    return max(map(abs, _ends(measure)))
 
 
 def _ends(measure: Measurand) -> tuple[int, int]:

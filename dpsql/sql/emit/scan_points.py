@@ -1,0 +1,46 @@
+"""Emits the lattice points of a table's columns where the table is read, if they are not the values themselves.
+
+Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
+Why: a point hangs on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
+finds no row, both are NULL. An engine can add up columns of one table before it joins another; it does not do so with
+products, which might fail for rows that the join leaves out.
+Source: Yan and Larson 1995, "Eager aggregation and lazy aggregation", section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.plan.expr import Column
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.lattice import clamped_as_read, is_own_point, point
+from dpsql.sql.emit.scalars import identifier
+
+
+def scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """What scans offer besides their columns, each with the alias: the points of the measures that are added up."""
+    for index, measure in enumerate(analysis.measures):
+        column = point_column(measure)
+        if column is not None and measure.counts_rows and measure.lattice is not None:
+            text = point(column, measure.lattice, dialect().clean(column), measure.interval)
+            yield column.source, f"{text} AS {_name(index)}"
+
+
+def offered_point(measure: Measurand, index: int) -> str | None:
+    """The points of a measure in a query over the scan that offers them; None where they are computed later."""
+    column = point_column(measure)
+    return None if column is None else f"{identifier(column.source)}.{_name(index)}"
+
+
+def point_column(measure: Measurand) -> Column | None:
+    """The table's column whose points are offered, or None."""
+    column, lattice = measure.expr, measure.lattice
+    if lattice is None or is_own_point(column, lattice) or not clamped_as_read(column, measure.interval):
+        return None
+    return column
+
+
+def _name(index: int) -> str:
+    """The name under which a scan offers the points of a measure; no column of a table has it."""
+    return identifier(f"#x{index}")
