@@ -57,6 +57,7 @@ UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand | None = None) -> str:
     """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
+    These are values, or lattice points where scans offer them: `unit_sums.total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
     are put in order, it alone as `x`.
     """

@@ -1,7 +1,7 @@
 """Emits the lattice points of a table's columns where the table is read, if they are not the values themselves.
 
 Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
-Why: a point hangs on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
+Why: a point depends on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
 finds no row, both are NULL. An engine can add up columns of one table before it joins another; it does not do so with
 products, which might fail for rows that the join leaves out.
 Source: Yan and Larson 1995, "Eager aggregation and lazy aggregation", section 3.

@@ -7,8 +7,8 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.group_keys import key_values
-from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
+from dpsql.sql.emit.unit_sums import total
 
 SCORE = "score"
 """The column of a group's score."""
@@ -41,9 +41,4 @@ def _share(analysis: Analysis, moment: Moment) -> str:
         case Moment.COUNT:
             return "COUNT(x0)"
         case _:
-            measure = analysis.measures[0]
-            if measure.lattice is None:
-                raise TypeError("only measures with a lattice are summed")
-            at = point(measure.expr, measure.lattice, "x0", measure.interval)
-            most = max(abs(measure.lattice.low), abs(measure.lattice.high))
-            return f"COALESCE({dialect().added(at, most)}, 0)"
+            return f"COALESCE({total(analysis.measures[0], 0)}, 0)"

@@ -69,10 +69,7 @@ class UnitSums:
     def _of_rows(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
             return f"COUNT(x{index})"
-        measure = self.analysis.measures[index]
-        if point_column(measure) is None:
-            return added(measure, f"x{index}")
-        return dialect().added(f"x{index}", _most(measure))
+        return total(self.analysis.measures[index], index)
 
     def _count(self, index: int) -> str:
         return self._within_rows(f"LEAST(c{index}, m)")
@@ -93,6 +90,13 @@ class UnitSums:
         rows = self.analysis.bound.rows
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
         return dialect().narrow(clamped, least * rows, most * rows)
+
+
+def total(measure: Measurand, index: int) -> str:
+    """The sum of the lattice points of a measure over the rows, which have its points or its values."""
+    if point_column(measure) is None:
+        return added(measure, f"x{index}")
+    return dialect().added(f"x{index}", _most(measure))
 
 
 def added(measure: Measurand, name: str) -> str:
