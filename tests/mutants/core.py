@@ -1,4 +1,4 @@
-"""The faults that are planted whenever the tests run in full: 80 whose harm is greatest, of every kind."""
+"""The faults that are planted whenever the tests run in full: 81 whose harm is greatest, of every kind."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ CORE = (
     "rows-limited-group-by-group",
     "group-limit-dropped",
     "sum-of-a-unit-not-clamped",
+    "points-put-on-the-lattice-twice",
     "rows-counted-as-units",
     "values-of-a-unit-not-bounded",
     "bounds-follow-the-data",

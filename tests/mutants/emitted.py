@@ -273,6 +273,14 @@ FAULTS = (
         f"{_MOVES}[SELECT SUM(x) FROM t []]",
     ),
     Fault(
+        "points-put-on-the-lattice-twice",
+        "dpsql.sql.emit.unit_sums:total",
+        "point_column(measure) is None",
+        "True",
+        "what a unit adds to a sum or a score is a multiple of what was derived",
+        "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived[SUM(x)-{'unit': 'row'}]",
+    ),
+    Fault(
         "unit-without-values-adds-the-least",
         "dpsql.sql.emit.unit_sums:UnitSums._total",
         'f"COALESCE(t{index}, 0)"',

@@ -35,6 +35,7 @@ AUCTION = (
 )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("score", [*ASKED, *WHOLE])
 def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, object]) -> None:

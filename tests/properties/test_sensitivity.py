@@ -249,6 +249,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_neighbour_moves_a_statistic_further_than_derived(case: Case) -> None:
     """Over neighbours: the change of each block is within its l1 and l2 sensitivity."""
