@@ -142,7 +142,7 @@ def test_a_sum_of_nobody_is_null_where_its_count_says_so(sql: str, con: Connecti
     seen = set()
     for number in range(12):
         for _, total, count in con.query(sql, epsilon=1 + number / 1000).rows:
-            nobody = count is None or count <= 0
+            nobody = count is None if "AVG" in sql else count <= 0
             seen.add(nobody)
             if nobody and "COALESCE" in sql:
                 assert total == 1

@@ -160,7 +160,7 @@ def serving(
     )
     key = (service.policy.digest(), service.limits.catalogue_seconds)
     service._catalogue = _TWINS.get(key)
-    _TWINS[key] = service.catalogue
+    shared = _TWINS[key] = service.catalogue
     logged: list[tuple[str, dict[str, Any]]] = []
     started: Future[Served] = Future()
 
@@ -192,7 +192,10 @@ def serving(
         served.loop.call_soon_threadsafe(served.end)  # type: ignore[attr-defined]
         thread.join(60)
         assert not thread.is_alive()
-        service._catalogue = None
+        if service._catalogue is shared:
+            service._catalogue = None
+        else:  # a reload has closed it
+            _TWINS.pop(key, None)
         service.close()
         store.close()
 

@@ -76,8 +76,11 @@ class DuckDBDialect:
         return f'({text} COLLATE "binary")'
 
     def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
-        """Of all values of the row. Tables have fewer rows than 2^55, so that what is added stays below the hash."""
-        unique = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
+        """Of all values of the row. Tables have fewer rows than 2^55, so that what is added stays below the hash.
+
+        They are hashed as one struct: a function of several texts wants them in one collation.
+        """
+        unique = f"CAST(HASH(ROW(*COLUMNS(*))) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
         return f"{unique} + {table * TABLES}" if table else unique
 
     def row_hash(self, unit: str) -> str:
