@@ -28,6 +28,7 @@ RULES: dict[str, Any] = {
             "columns": {
                 "item": {"type": "integer", "values": [0, 1, 2, 3]},
                 "shop": {"type": "integer", "values": [0, 1]},
+                "sold": {"type": "integer"},
             },
         },
         "items": {"public": True},

@@ -33,7 +33,7 @@ QUERIES = (
     "SELECT x, COUNT(*) FROM t LEFT JOIN UNNEST(list) AS u(x) ON TRUE, UNNEST(t.s.other) AS w(y) GROUP BY x",
     "SELECT COUNT(*) FROM v, UNNEST(v.list) AS u(x)",
     "SELECT COUNT(*) FROM v JOIN t ON v.no = t.no, UNNEST(t.list) AS u(x)",
-    "SELECT k, COUNT(x), SUM(x + 1) FROM (SELECT k, UNNEST(list) AS x FROM t WHERE no < 2) GROUP BY k",
+    "SELECT k, COUNT(x), SUM(x + 1) FROM (SELECT k, UNNEST(list) AS x FROM t WHERE no > 1) GROUP BY k",
     "SELECT COUNT(*) FROM (SELECT UNNEST(list) AS x, UNNEST(list) + 1 AS y FROM t) WHERE y > 1",
 )
 """`t` has two rows of a unit, each with at most two elements of `list` and three of `s.other`; `v` is linked to `t`."""

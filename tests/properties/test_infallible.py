@@ -186,7 +186,7 @@ def test_no_aggregate_within_a_unit_fails(kind: Type) -> None:
                 f"SELECT MEDIAN(t) FROM ({inner}) WHERE t BETWEEN 0 AND 3",
             ]
             texts += [f"SELECT SUM(t * t) FROM ({inner}) WHERE t BETWEEN 0 AND 3"]
-    assert answered(connection, texts) > len(WITHIN)
+    assert answered(connection, texts) > len(WITHIN) // 2
 
 
 @pytest.mark.parametrize(
