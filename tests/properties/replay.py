@@ -11,6 +11,7 @@ derived. With the same noisy cells all that is shown is the same to the last dig
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import itertools
 import logging
@@ -18,12 +19,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 from entropy import RecordingEntropy, SeededEntropy
 from properties.tape import Measurement, Tape, recorded_by
-from worlds import assert_within
+from worlds import NOON, assert_within
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
@@ -34,6 +37,7 @@ from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.release import ReleasedTable
+from dpsql.request import query
 
 Failure = tuple[Any, ...]
 
@@ -145,7 +149,7 @@ class Player:
         engine.entropy.requests.clear()
         self.sent.clear()
         measurements: list[Measurement] = []
-        with _listened() as log, recorded_by(tape, measurements):
+        with _listened() as log, recorded_by(tape, measurements), _at_noon():
             explained, unexplained = _tried(lambda: self.connection.explain(sql, parameters, **options))
             cursor, error = _tried(lambda: self.connection.execute(sql, parameters, **options))
         prepared = explained and explained.prepared
@@ -167,6 +171,14 @@ class Player:
             return Replay(observed, tuple(measurements), "")
         shape, shown = _shape(cursor), (cursor.result.rows, cursor.result.scales, cursor.result.intervals())
         return Replay(replace(observed, **shape), tuple(measurements), repr(shown))
+
+
+@contextmanager
+def _at_noon() -> Iterator[None]:
+    """Queries are asked at one moment, which now() is."""
+    clock = SimpleNamespace(UTC=dt.UTC, datetime=SimpleNamespace(now=lambda _: NOON))
+    with patch.object(query, "dt", clock):
+        yield
 
 
 def played(
