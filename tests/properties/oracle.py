@@ -68,7 +68,11 @@ class Case:
             else f"  a value is {known}\n"
             for known in self.answers.values()
         )
-        return f"\n{user_sql(self.outer)}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
+        try:
+            text = user_sql(self.outer)
+        except TypeError:  # not all relations are written as SQL: the tree says what was asked, too
+            text = repr(self.outer)
+        return f"\n{text}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
 
     def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
         printer.text(repr(self))

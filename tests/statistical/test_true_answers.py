@@ -46,6 +46,7 @@ def test_intervals_hold_the_numbers_of_flights(
                 if tally.bounded:
                     held.append(tally.held_share)
                     far.append(tally.far_share)
-    assert sum(held) >= least_share(len(held), HELD) * len(held)
-    assert sum(far) <= largest_share(len(far), FAR) * len(far)
-    assert len(held) > 3 * ANSWERS or (accountant, keys) == ("pure", "secret")  # where it may show no group
+    if held or (accountant, keys) != ("pure", "secret"):  # where it may show no group
+        assert sum(held) >= least_share(len(held), HELD) * len(held)
+        assert sum(far) <= largest_share(len(far), FAR) * len(far)
+        assert len(held) > 3 * ANSWERS or (accountant, keys) == ("pure", "secret")
