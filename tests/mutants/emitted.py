@@ -6,6 +6,7 @@ from .fault import Fault
 
 _MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
+_STORED = "tests/sql/test_stored_conditions.py"
 FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
@@ -279,6 +280,30 @@ FAULTS = (
         "True",
         "what a unit adds to a sum or a score is a multiple of what was derived",
         "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived[SUM(x)-{'unit': 'row'}]",
+    ),
+    Fault(
+        "stored-values-compared-at-a-bound",
+        "dpsql.sql.emit.stored_conditions:_between",
+        "low < at < high",
+        "low <= at <= high",
+        "a value beyond a bound fulfils a condition that the bound does not",
+        f"{_STORED}::test_the_same_rows_are_left[TINYINT-id]",
+    ),
+    Fault(
+        "stored-nan-above-all",
+        "dpsql.sql.emit.stored_conditions:_stored",
+        'name in ("gt", "ge")',
+        'name == "gt"',
+        "NaN, which counts nowhere, fulfils a condition",
+        f"{_STORED}::test_the_same_rows_are_left[DOUBLE-row]",
+    ),
+    Fault(
+        "stored-conditions-beside-null",
+        "dpsql.sql.emit.stored_conditions:_scans",
+        "relation.kind is JoinKind.INNER",
+        "True",
+        "a row is kept beside NULL that a condition leaves out",
+        f"{_STORED}::test_rows_that_an_outer_join_keeps_stay",
     ),
     Fault(
         "unit-without-values-adds-the-least",

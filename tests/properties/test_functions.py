@@ -97,10 +97,11 @@ def calls(name: str, table: str) -> Iterator[list[Call]]:
 def test_an_entry_holds_what_it_claims(name: str) -> None:
     """Total, of its type, within its interval, strict where it says so: for every value of every type."""
     tried = 0
-    for table, found in ((table, found) for table in TABLES for found in calls(name, table) if found):
-        with holding(BENCH.connection, {table: content(table)}):
+    every = ((table, found) for table in TABLES for found in calls(name, table) if found)
+    for held, found in every:
+        with holding(BENCH.connection, {held: content(held)}):
             (row,) = BENCH.backend.run(
-                f"SELECT {', '.join(map(measured, found))} FROM {sources(found, table) or '(SELECT 1)'}"
+                f"SELECT {', '.join(map(measured, found))} FROM {sources(found, held) or '(SELECT 1)'}"
             ).reveal()
         for place, call in enumerate(found):
             low, high, nulls, kind = row[4 * place : 4 * place + 4]

@@ -62,7 +62,10 @@ def test_texts_are_equal_only_if_they_are_the_same() -> None:
 def test_rows_whose_texts_have_several_collations_are_units() -> None:
     """A function of texts under different collations cannot be bound: ids of rows are of all columns."""
     texts = {"values": ["a", "b"], "type": "varchar"}
-    columns: Declared = {"one": ("VARCHAR COLLATE NOCASE", texts), "other": ("VARCHAR COLLATE NOACCENT", texts)}
+    columns: Declared = {
+        "one": ("VARCHAR COLLATE NOCASE", texts),
+        "other": ("VARCHAR COLLATE NOACCENT", texts),
+    }
     rows = ({"one": "a", "other": "b"}, {"one": "A", "other": "b"}, {"one": "a", "other": None})
     connection = world(*rows, columns=columns, unit="row")
     sql = "SELECT COUNT(*) FROM people JOIN (VALUES ('a'), ('a')) AS twice (x) ON one = x"

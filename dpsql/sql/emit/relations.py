@@ -10,7 +10,7 @@ private SQL with bounded user contribution", section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dpsql.analysis import intervals
@@ -46,6 +46,7 @@ from dpsql.sql.emit.ranked import by_places
 from dpsql.sql.emit.sample import in_sample
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 from dpsql.sql.emit.scan_points import offered_point, scan_points
+from dpsql.sql.emit.stored_conditions import Stored, conjuncts, stored_conditions
 from dpsql.sql.emit.unit_windows import unit_window
 
 _FEW = 100
@@ -159,6 +160,8 @@ class _Block:
     above: Above | None = None
     before: int = 0
     """How many private tables are read on sides of set operations before."""
+    stored: Stored = field(default_factory=dict)
+    """The conditions that are written in scans."""
 
     @classmethod
     def of(
@@ -172,15 +175,16 @@ class _Block:
         before: int = 0,
     ) -> _Block:
         """The block over a relation whose SELECT list reads these expressions."""
-        parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
-        return cls(tuple(dict.fromkeys(parts)), units, offered, above, before)
+        stored = stored_conditions(relation, units=units) if above is None else {}
+        parts = (part for expr in (*read, *_conditions(relation, stored)) for part in columns(expr))
+        return cls(tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
 
     def relation(self, relation: Relation) -> tuple[str, list[str]]:
         """The FROM text and the conditions."""
         match relation:
             case Filter():
                 source, conditions = self.relation(relation.input)
-                return source, [*conditions, write(relation.predicate)]
+                return source, [*conditions, *map(write, _left(relation, self.stored))]
             case SemiJoin():
                 source, conditions = self.relation(relation.input)
                 return source, [*conditions, self._matching(relation)]
@@ -241,17 +245,19 @@ class _Block:
         items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
         values = [dialect().clean(part) for part in read.values()]
         items += [item for alias, item in self.offered if alias == scan.alias]
+        stored = [text for alias, text in self.stored.values() if alias == scan.alias]
         if not (self.units and scan.unit.known):
             # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
             # table gives the unit: such a scan has no partition filters.
             owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.known
             unit, source = _owned(scan) if owned else ("", dialect().table_name(scan.table))
-            return _select(items, _table(scan), partition_conditions(scan, unit, source))
+            return _select(items, _table(scan), [*partition_conditions(scan, unit, source), *stored])
         unit, source = _owned(scan, values=values)
         if self.before and scan.unit.kind is UnitKind.ROW:
             unit = dialect().row_id(values, self.before)
         rows = _owned(scan, _table(scan), values)[1]
-        return _select([*items, f"{unit} AS {UNIT}"], rows, partition_conditions(scan, unit, source))
+        conditions = [*partition_conditions(scan, unit, source), *stored]
+        return _select([*items, f"{unit} AS {UNIT}"], rows, conditions)
 
     def _matching(self, relation: SemiJoin) -> str:
         on = [write(relation.on)]
@@ -402,20 +408,27 @@ def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:
     return [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=False)]
 
 
-def _conditions(relation: Relation) -> Iterator[Expr]:
-    """The expressions in the conditions of a block."""
+def _conditions(relation: Relation, stored: Stored) -> Iterator[Expr]:
+    """The expressions in the conditions of a block, but for those that are written in scans."""
     match relation:
         case Filter():
-            yield relation.predicate
-            yield from _conditions(relation.input)
+            yield from _left(relation, stored)
+            yield from _conditions(relation.input, stored)
         case SemiJoin():
             yield relation.on
-            yield from _conditions(relation.input)
+            yield from _conditions(relation.input, stored)
         case Join():
             for ours, theirs in relation.on:
                 yield from (ours, theirs)
             if relation.also is not None:
                 yield relation.also
-            yield from _conditions(relation.left)
+            yield from _conditions(relation.left, stored)
         case _:
             return
+
+
+def _left(relation: Filter, stored: Stored) -> list[Expr]:
+    """The conditions of a filter that are written beside the scans."""
+    parts = list(conjuncts(relation.predicate))
+    left = [part for part in parts if part not in stored]
+    return left if len(left) < len(parts) else [relation.predicate]

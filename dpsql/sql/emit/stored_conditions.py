@@ -1,0 +1,125 @@
+"""Writes conditions on clamped columns as conditions on what is stored, in the scan of the table.
+
+Claim: the same rows are left as by the condition on the clamped column.
+Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of a
+bound and of what lies beyond it, and equals neither. NULL fulfils no condition, and NaN none that asks for no value above
+infinity, as neither do clamped. Rows that a table's scan leaves out are those that the query's WHERE would, where no outer join
+could bring them back. An engine looks such conditions up in indexes, partitions and the statistics of files, which it
+does not do for a CASE.
+Source: Graefe 1993, "Query evaluation techniques for large databases", section 2 (selection is done with access paths).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal
+from dpsql.plan.interval import position
+from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
+from dpsql.plan.tables import Scan, UnitKind
+from dpsql.plan.types import Type
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.scalars import write
+
+_OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_FLIPPED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_READ_AS_STORED = {
+    Type.INTEGER: ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+    Type.DOUBLE: ("FLOAT", "DOUBLE", "DECIMAL("),
+    Type.DATE: ("DATE",),
+    Type.TIMESTAMP: ("TIMESTAMP",),
+}
+"""The engine types of which each value has one of the plan type, in the same order."""
+_MOST_EXACT = 2**53
+"""Up to it whole numbers are numbers of DOUBLE."""
+
+Stored = Mapping[Expr, tuple[str, str]]
+"""By condition the alias of a scan, and the condition of its rows."""
+
+
+def stored_conditions(relation: Relation, *, units: bool) -> Stored:
+    """The conditions of a block that are written in scans, of which `units` asks for ids."""
+    scans = {scan.alias: scan for scan in _scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)}
+    found = dict[Expr, tuple[str, str]]()
+    for condition in _conditions(relation):
+        column, text = _stored(condition) or (None, "")
+        if column is not None and column.source in scans:
+            found[condition] = column.source, text
+    return found
+
+
+def conjuncts(predicate: Expr) -> Iterator[Expr]:
+    """The conditions that a predicate joins by AND."""
+    if isinstance(predicate, Call) and predicate.function.name == "and":
+        for argument in predicate.arguments:
+            yield from conjuncts(argument)
+    else:
+        yield predicate
+
+
+def _conditions(relation: Relation) -> Iterator[Expr]:
+    """The conditions that all rows of a block fulfil."""
+    match relation:
+        case Filter():
+            yield from conjuncts(relation.predicate)
+            yield from _conditions(relation.input)
+        case SemiJoin():
+            yield from _conditions(relation.input)
+        case Join():
+            yield from _conditions(relation.left)
+
+
+def _scans(relation: Relation) -> Iterator[Scan]:
+    """The tables of a block whose rows no outer join keeps beside NULL."""
+    match relation:
+        case Scan():
+            yield relation
+        case Filter() | SemiJoin():
+            yield from _scans(relation.input)
+        case Join():
+            yield from _scans(relation.left)
+            if relation.kind is JoinKind.INNER and isinstance(relation.right, Scan):
+                yield relation.right
+
+
+def _stored(condition: Expr) -> tuple[Column, str] | None:
+    """The column that a condition compares with constants, and the condition on what is stored."""
+    if not isinstance(condition, Call):
+        return None
+    name, (first, *others) = condition.function.name, condition.arguments
+    if name in _FLIPPED and isinstance(first, Literal):
+        name, first, others = _FLIPPED[name], others[0], [first]
+    if not isinstance(first, Column) or not all(_between(first.facts, other) for other in others):
+        return None
+    read, constants = dialect().widened(first), ", ".join(map(write, others))
+    if name == "in":
+        return first, f"{read} IN ({constants})"
+    if name not in _OPERATORS:
+        return None
+    text = f"{read} {_OPERATORS[name]} {constants}"
+    if first.type is Type.DOUBLE and name in ("gt", "ge"):  # which are true of NaN
+        text += f" AND {read} <= {dialect().constant(math.inf)}"
+    return first, text
+
+
+def _between(facts: Facts, other: Expr) -> bool:
+    """Whether an expression is a constant that lies between the bounds that a column's values are clamped to."""
+    known = facts.engine_type.startswith(_READ_AS_STORED.get(facts.type, ()))
+    if not known or facts.zoned or facts.domain is not None or not facts.interval.bounded:
+        return False
+    if not isinstance(other, Literal) or isinstance(other.value, bool):
+        return False
+    at = position(other.value)
+    alike = other.type is facts.type or (
+        (facts.type, other.type) == (Type.DOUBLE, Type.INTEGER) and at is not None and abs(at) <= _MOST_EXACT
+    )
+    low, high = _ends(facts)
+    return alike and at is not None and low < at < high
+
+
+def _ends(facts: Facts) -> Iterable[Fraction]:
+    """Where a column's values are clamped to."""
+    rounded = (lambda end: Fraction(float(end))) if facts.type is Type.DOUBLE else math.floor
+    return [Fraction(rounded(end)) for end in facts.interval.ends]
