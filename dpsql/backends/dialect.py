@@ -74,6 +74,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def in_turn(self) -> bool:
+        """Whether rows that a cheap condition leaves out are not looked at by others, as where each row is filtered by itself."""
+        ...
+
+    @property
     def public_groups(self) -> bool:
         """Whether it is asked for groups of public rows; of others they are known before, and are constants."""
         ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -10,6 +12,9 @@ import pytest
 from worlds import Declared, close_all, connected, prepared, statistics, world
 
 from dpsql.sql.emit import relations
+from dpsql.sql.emit import stored_conditions as written
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.stored_conditions import Stored
 
 NUMBERS = (None, -128, -3, -2, -1, 0, 1, 4, 5, 6, 127)
 REALS = (
@@ -85,8 +90,38 @@ def test_the_same_rows_are_left(kind: str, unit: str, monkeypatch: pytest.Monkey
         sql = f"SELECT COUNT(*) FROM people WHERE {condition}"
         found = statistics(connection, sql)
         with monkeypatch.context() as patched:
-            patched.setattr(relations, "stored_conditions", lambda *_, **__: {})
+            patched.setattr(relations, "stored_conditions", lambda *_, **__: Stored())
             assert statistics(connection, sql) == found, condition
+
+
+def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a comparison of two columns implies of what is stored leaves no row out that counts."""
+    reals = {"type": "double", "bounds": [-2, 5]}
+    columns: Declared = {
+        "id": ("INTEGER", None),
+        "x": ("DOUBLE", reals),
+        "y": ("DOUBLE", reals),
+        "z": ("FLOAT", reals | {"bounds": [0, 9]}),
+    }
+    rows = [
+        {"id": number, "x": x, "y": y, "z": y}
+        for number, (x, y) in enumerate(itertools.product(REALS, REALS))
+    ]
+    connection = world(*rows, columns=columns)
+    for pair, sign in itertools.product(
+        ("x {} y", "y {} x", "x {} z", "z {} y"), ("<", ">", "<=", ">=", "=", "<>")
+    ):
+        sql = f"SELECT COUNT(*) FROM people WHERE {pair.format(sign)}"
+        found = statistics(connection, sql)
+        with monkeypatch.context() as patched:
+            patched.setattr(written, "dialect", lambda: replace(dialect(), in_turn=True))
+            text = str(prepared(connection, sql).statement.sql)
+            assert statistics(connection, sql) == found, sql
+            assert (f'WHERE "{pair[0]}" {sign} "{pair[-1]}"' in text) == (sign in ("<", ">") and "z" not in pair), (
+                sql
+            )
 
 
 def test_a_constant_at_a_bound_or_beyond_is_compared_with_what_is_clamped() -> None:

@@ -74,6 +74,7 @@ class SparkDialect:
     places: bool = False
     public_groups: bool = False
     ignores_nulls: bool = True
+    in_turn: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
     def require(self, release: Release) -> None:

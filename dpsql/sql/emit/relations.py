@@ -10,7 +10,7 @@ private SQL with bounded user contribution", section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.analysis import intervals
@@ -49,6 +49,7 @@ from dpsql.sql.emit.scan_points import offered_point, scan_points
 from dpsql.sql.emit.stored_conditions import Stored, conjuncts, stored_conditions
 from dpsql.sql.emit.unit_windows import unit_window
 
+_NONE = Stored()
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
 
@@ -160,7 +161,7 @@ class _Block:
     above: Above | None = None
     before: int = 0
     """How many private tables are read on sides of set operations before."""
-    stored: Stored = field(default_factory=dict)
+    stored: Stored = _NONE
     """The conditions that are written in scans."""
 
     @classmethod
@@ -175,7 +176,7 @@ class _Block:
         before: int = 0,
     ) -> _Block:
         """The block over a relation whose SELECT list reads these expressions."""
-        stored = stored_conditions(relation, units=units) if above is None else {}
+        stored = stored_conditions(relation, units=units) if above is None else _NONE
         parts = (part for expr in (*read, *_conditions(relation, stored)) for part in columns(expr))
         return cls(tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
 
@@ -245,7 +246,7 @@ class _Block:
         items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
         values = [dialect().clean(part) for part in read.values()]
         items += [item for alias, item in self.offered if alias == scan.alias]
-        stored = [text for alias, text in self.stored.values() if alias == scan.alias]
+        stored = [text for alias, text in self.stored.written if alias == scan.alias]
         if not (self.units and scan.unit.known):
             # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
             # table gives the unit: such a scan has no partition filters.
@@ -430,5 +431,5 @@ def _conditions(relation: Relation, stored: Stored) -> Iterator[Expr]:
 def _left(relation: Filter, stored: Stored) -> list[Expr]:
     """The conditions of a filter that are written beside the scans."""
     parts = list(conjuncts(relation.predicate))
-    left = [part for part in parts if part not in stored]
+    left = [part for part in parts if part not in stored.replaced]
     return left if len(left) < len(parts) else [relation.predicate]

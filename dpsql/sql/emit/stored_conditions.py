@@ -1,9 +1,10 @@
 """Writes conditions on clamped columns as conditions on what is stored, in the scan of the table.
 
-Claim: the same rows are left as by the condition on the clamped column.
+Claim: the same rows are left as by the conditions on clamped columns, which some of them stand for and others stand before.
 Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of a
 bound and of what lies beyond it, and equals neither. NULL fulfils no condition, and NaN none that asks for no value above
-infinity, as neither do clamped. Rows that a table's scan leaves out are those that the query's WHERE would, where no outer join
+infinity, as neither do clamped. Of two columns with the same bounds, a clamp keeps the order: the lesser one when clamped
+is the lesser one. Rows that a table's scan leaves out are those that the query's WHERE would, where no outer join
 could bring them back. An engine looks such conditions up in indexes, partitions and the statistics of files, which it
 does not do for a CASE.
 Source: Graefe 1993, "Query evaluation techniques for large databases", section 2 (selection is done with access paths).
@@ -12,7 +13,8 @@ Source: Graefe 1993, "Query evaluation techniques for large databases", section 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.plan.expr import Call, Column, Expr, Facts, Literal
@@ -35,19 +37,26 @@ _READ_AS_STORED = {
 _MOST_EXACT = 2**53
 """Up to it whole numbers are numbers of DOUBLE."""
 
-Stored = Mapping[Expr, tuple[str, str]]
-"""By condition the alias of a scan, and the condition of its rows."""
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The conditions of the rows of scans, each with the alias, and those of the query that they stand for."""
+
+    written: tuple[tuple[str, str], ...] = ()
+    replaced: frozenset[Expr] = frozenset()
 
 
 def stored_conditions(relation: Relation, *, units: bool) -> Stored:
     """The conditions of a block that are written in scans, of which `units` asks for ids."""
-    scans = {scan.alias: scan for scan in _scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)}
-    found = dict[Expr, tuple[str, str]]()
-    for condition in _conditions(relation):
-        column, text = _stored(condition) or (None, "")
+    scans = {scan.alias for scan in _scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)}
+    written, replaced = list[tuple[str, str]](), set[Expr]()
+    for condition in dict.fromkeys(_conditions(relation)):
+        same, implied = _stored(condition), _implied(condition) if dialect().in_turn else None
+        column, text = same or implied or (None, "")
         if column is not None and column.source in scans:
-            found[condition] = column.source, text
-    return found
+            written.append((column.source, text))
+            replaced |= {condition} if same else set()
+    return Stored(tuple(written), frozenset(replaced))
 
 
 def conjuncts(predicate: Expr) -> Iterator[Expr]:
@@ -104,22 +113,36 @@ def _stored(condition: Expr) -> tuple[Column, str] | None:
     return first, text
 
 
+def _implied(condition: Expr) -> tuple[Column, str] | None:
+    """The column that is less or greater than another of its table with the same bounds, and what is so of what is stored."""
+    match condition:
+        case Call(arguments=(Column() as first, Column() as second)) if condition.function.name in (
+            "lt",
+            "gt",
+        ):
+            alike = first.source == second.source and first.type is second.type
+            if alike and _ends(first.facts) == _ends(second.facts) is not None:
+                read, other = map(dialect().widened, (first, second))
+                return first, f"{read} {_OPERATORS[condition.function.name]} {other}"
+    return None
+
+
 def _between(facts: Facts, other: Expr) -> bool:
     """Whether an expression is a constant that lies between the bounds that a column's values are clamped to."""
-    known = facts.engine_type.startswith(_READ_AS_STORED.get(facts.type, ()))
-    if not known or facts.zoned or facts.domain is not None or not facts.interval.bounded:
-        return False
-    if not isinstance(other, Literal) or isinstance(other.value, bool):
+    ends = _ends(facts)
+    if ends is None or not isinstance(other, Literal) or isinstance(other.value, bool):
         return False
     at = position(other.value)
     alike = other.type is facts.type or (
         (facts.type, other.type) == (Type.DOUBLE, Type.INTEGER) and at is not None and abs(at) <= _MOST_EXACT
     )
-    low, high = _ends(facts)
-    return alike and at is not None and low < at < high
+    return alike and at is not None and ends[0] < at < ends[1]
 
 
-def _ends(facts: Facts) -> Iterable[Fraction]:
-    """Where a column's values are clamped to."""
+def _ends(facts: Facts) -> list[Fraction] | None:
+    """Where a column's values are clamped to, if they are, and are read as they are stored."""
+    known = facts.engine_type.startswith(_READ_AS_STORED.get(facts.type, ()))
+    if not known or facts.zoned or facts.domain is not None or not facts.interval.bounded:
+        return None
     rounded = (lambda end: Fraction(float(end))) if facts.type is Type.DOUBLE else math.floor
     return [Fraction(rounded(end)) for end in facts.interval.ends]
