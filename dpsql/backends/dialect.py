@@ -115,6 +115,10 @@ class Dialect(Protocol):
         """A column of a scanned table in the engine type of its plan type, whatever its value."""
         ...
 
+    def stored(self, column: Column) -> str:
+        """A column of a scanned table as it is stored; of a DECIMAL, NaN is NULL."""
+        ...
+
     def unit_id(self, unit: Column) -> str:
         """A unit's id, of a type that two tables' ids can be compared in."""
         ...

@@ -50,7 +50,8 @@ KINDS: dict[str, tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]] = {
     "HUGEINT": (NUMBERS, {"type": "integer", "bounds": [-2, 5]}, ("0",)),
     "DOUBLE": (REALS, {"type": "double", "bounds": [-2, 5]}, ("-2", "-1.5e0", "0", "0.3", "5", "9007199254740993")),
     "FLOAT": (REALS, {"type": "double", "bounds": [-2, 5]}, ("0.1", "0.3", "5e0")),
-    "DECIMAL(6, 3)": ((None, -2.5, -2, 0.299, 0.3, 0.301, 5, 5.001), {"type": "double", "bounds": [-2, 5]}, ("0.3", "0.3e0", "5")),
+    "DECIMAL(6, 3)": ((None, -2.5, -2, 0.299, 0.3, 0.301, 5, 5.001), {"type": "double", "bounds": [-2, 5]}, ("0.3", "0.3e0", "0.3001", "5", "-1", "0.30000000000000004", "0")),
+    "DECIMAL(16, 3)": ((None, -2.5, 0.299, 0.3, 0.301, 5), {"type": "double", "bounds": [-2, 5]}, ("0.3",)),
     "DATE": (DAYS, {"type": "date", "bounds": ["2000-01-01", "2020-01-01"]},
              ("DATE '2000-01-01'", "DATE '2000-01-02'", "DATE '2010-05-05'", "'2020-01-01'", "TIMESTAMP '2010-05-05 00:00:01'")),
     "TIMESTAMP": (DAYS, {"type": "timestamp", "bounds": ["2000-01-01", "2020-01-01"]},
@@ -119,9 +120,9 @@ def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
             patched.setattr(written, "dialect", lambda: replace(dialect(), in_turn=True))
             text = str(prepared(connection, sql).statement.sql)
             assert statistics(connection, sql) == found, sql
-            assert (f'WHERE "{pair[0]}" {sign} "{pair[-1]}"' in text) == (sign in ("<", ">") and "z" not in pair), (
-                sql
-            )
+            assert (f'WHERE "{pair[0]}" {sign} "{pair[-1]}"' in text) == (
+                sign in ("<", ">") and "z" not in pair
+            ), sql
 
 
 def test_a_constant_at_a_bound_or_beyond_is_compared_with_what_is_clamped() -> None:

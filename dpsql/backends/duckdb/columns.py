@@ -35,10 +35,10 @@ def widened(column: Column) -> str:
 def unit_id(unit: Column) -> str:
     """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
     whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
-    return _stored(unit) if whole else widened(unit)
+    return stored(unit) if whole else widened(unit)
 
 
-def _stored(column: Column) -> str:
+def stored(column: Column) -> str:
     """A column as it is stored, or a field of a STRUCT."""
     return path(column.facts.path or (column.name,))
 
@@ -52,7 +52,7 @@ def path(names: Sequence[str]) -> str:
 
 
 def _raw(column: Column) -> str:
-    raw = _stored(column)
+    raw = stored(column)
     if column.facts.engine_type == UNCHECKED:
         # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
         return f"TRY(decode(encode({raw})))"

@@ -63,6 +63,10 @@ class DuckDBDialect:
         """As `columns.widened`."""
         return columns.widened(column)
 
+    def stored(self, column: Column) -> str:
+        """As `columns.stored`."""
+        return columns.stored(column)
+
     def unit_id(self, unit: Column) -> str:
         """As `columns.unit_id`."""
         return columns.unit_id(unit)

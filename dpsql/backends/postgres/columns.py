@@ -42,8 +42,8 @@ def clean(column: Column) -> str:
         return _clamped(column)
     # A text that is one of the domain's is not too long.
     listed = facts.domain is not None and facts.type is Type.VARCHAR
-    read = f'(CAST({_raw(column)} AS TEXT) COLLATE "C")' if listed else widened(column)
-    return _CLAMPS.clean(_raw(column), read, facts)
+    read = f'(CAST({stored(column)} AS TEXT) COLLATE "C")' if listed else widened(column)
+    return _CLAMPS.clean(stored(column), read, facts)
 
 
 def _clamped(column: Column) -> str:
@@ -64,7 +64,7 @@ def _clamped(column: Column) -> str:
 
 def widened(column: Column) -> str:
     """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    raw, facts = _raw(column), column.facts
+    raw, facts = stored(column), column.facts
     wanted, engine = TYPES[facts.type], facts.engine_type
     match facts.type:
         case Type.INTEGER if engine not in _WHOLE:
@@ -85,7 +85,7 @@ def widened(column: Column) -> str:
             return f"CAST({raw} AS {wanted})"
 
 
-def _raw(column: Column) -> str:
+def stored(column: Column) -> str:
     """A column as it is stored; NUMERIC has a NaN, which is greater than all numbers."""
     stored = identifier(column.name)
     return f"NULLIF({stored}, 'NaN')" if column.facts.engine_type.startswith(_NUMERIC) else stored

@@ -24,7 +24,7 @@ _CLAMPS = Clamps(constant, NAN, INFINITY)
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    raw, facts = _raw(column), column.facts
+    raw, facts = stored(column), column.facts
     # A text that is one of the domain's is UTF-8, and not too long.
     listed = facts.domain is not None and facts.engine_type in ("VARCHAR", "CHAR")
     read = _by_bytes(raw, facts.engine_type) if listed else widened(column)
@@ -33,7 +33,7 @@ def clean(column: Column) -> str:
 
 def widened(column: Column) -> str:
     """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    raw, facts = _raw(column), column.facts
+    raw, facts = stored(column), column.facts
     match facts.type:
         case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
             return text(raw, facts.engine_type)
@@ -69,5 +69,6 @@ def copied(column: str, kind: str) -> str:
     return text(read, kind) if kind in ("VARCHAR", "CHAR") else read
 
 
-def _raw(column: Column) -> str:
+def stored(column: Column) -> str:
+    """A column as it is stored."""
     return identifier(column.name)

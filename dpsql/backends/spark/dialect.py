@@ -124,6 +124,10 @@ class SparkDialect:
         """As `columns.widened`."""
         return columns.widened(column)
 
+    def stored(self, column: Column) -> str:
+        """As `columns.stored`."""
+        return columns.stored(column)
+
     def unit_id(self, unit: Column) -> str:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)

@@ -13,10 +13,12 @@ Source: Graefe 1993, "Query evaluation techniques for large databases", section 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.plan.expr import Call, Column, Expr, Facts, Literal
 from dpsql.plan.interval import position
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
@@ -36,6 +38,7 @@ _READ_AS_STORED = {
 """The engine types of which each value has one of the plan type, in the same order."""
 _MOST_EXACT = 2**53
 """Up to it whole numbers are numbers of DOUBLE."""
+_MOST_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +105,38 @@ def _stored(condition: Expr) -> tuple[Column, str] | None:
         name, first, others = _FLIPPED[name], others[0], [first]
     if not isinstance(first, Column) or not all(_between(first.facts, other) for other in others):
         return None
-    read, constants = dialect().widened(first), ", ".join(map(write, others))
+    decimals = _decimals(first, others)
+    read = dialect().widened(first) if decimals is None else dialect().stored(first)
+    constants = ", ".join(decimals or map(write, others))
     if name == "in":
         return first, f"{read} IN ({constants})"
     if name not in _OPERATORS:
         return None
     text = f"{read} {_OPERATORS[name]} {constants}"
-    if first.type is Type.DOUBLE and name in ("gt", "ge"):  # which are true of NaN
+    if first.type is Type.DOUBLE and decimals is None and name in ("gt", "ge"):  # which are true of NaN
         text += f" AND {read} <= {dialect().constant(math.inf)}"
     return first, text
+
+
+def _decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
+    """The decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same.
+
+    Of at most 15 digits, each has a DOUBLE of its own, and these are in the same order.
+    """
+    digits = decimal_digits(column)
+    if digits is None or digits[0] > _MOST_DIGITS:
+        return None
+    found = list[str]()
+    for other in others:
+        value = other.value if isinstance(other, Literal) else None
+        if not isinstance(value, (int, float)):
+            return None
+        units = round(Fraction(value) * 10 ** digits[1])
+        near = Decimal(units).scaleb(-digits[1])
+        if abs(units) >= 10**_MOST_DIGITS or float(near) != value:
+            return None
+        found.append(f"({near:f})")
+    return found
 
 
 def _implied(condition: Expr) -> tuple[Column, str] | None:
