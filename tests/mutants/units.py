@@ -149,7 +149,7 @@ FAULTS = (
     Fault(
         "ids-clamped-before-they-are-told-apart",
         "dpsql.backends.duckdb.columns:unit_id",
-        "return _stored(unit) if whole else widened(unit)",
+        "return stored(unit) if whole else widened(unit)",
         "return clean(unit)",
         "people whose ids are beyond the bounds are one unit",
         _APART,
