@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from properties.answers import answer_join, scalar
 from properties.expressions import CONSTANTS, HALF, KINDS, OFTEN, SELDOM, Expressions, build, one_of
 from properties.matches import matched
-from properties.schema import PUBLIC, UNLINKED, Rules
+from properties.schema import PUBLIC, UNLINKED, Rules, ids_of
 from properties.scopes import equal, identities, known
 from sqlglot import exp
 
@@ -41,6 +41,7 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     is_private,
+    private_scans,
 )
 from dpsql.plan.types import Type, common, type_of
 from dpsql.policy import fold
@@ -341,7 +342,8 @@ class Relations:
                 found = set_operation(replace(self.context, derive=side), node, alias)
             except QueryRejected:  # rows of no unit that can be told, or columns of other types
                 continue
-            if not found.once:  # else rows of no unit that can be told are only counted
+            # Else rows of no unit that can be told are only counted, or the ids of one person differ.
+            if not found.once and len({str(ids_of(scan.table)) for scan in private_scans(found)}) < 2:
                 return found
         return self._project(alias, 0, private=private)
 

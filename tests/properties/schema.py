@@ -222,6 +222,12 @@ class Rules:
         return self.unit == "row"
 
 
+def ids_of(name: str) -> Mapping[int, tuple[str, ...]] | None:
+    """How the ids of a private table's units are written, or of the table that its link leads to."""
+    table = SCHEMA[name]
+    return table.ids if table.link is None else ids_of(table.link.table)
+
+
 def policy(rules: Rules) -> dict[str, Any]:
     """The policy of the schema under these rules."""
     private = {
