@@ -167,6 +167,30 @@ def test_texts_are_compared_by_their_bytes(server: Server) -> None:
         assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
 
 
+@pytest.mark.parametrize("condition", ["x BETWEEN -9 AND -8.5", "age = 77", "wednesday > DATE '2019-11-20'"])
+def test_an_index_serves_a_condition_between_bounds(server: Server, condition: str) -> None:
+    """As it does without privacy; the planner says so."""
+    columns = {
+        "x": {"type": "double", "bounds": [-10, 10]},
+        "age": {"type": "integer", "bounds": [0, 1000]},
+        "wednesday": {"type": "date", "bounds": ["2000-01-01", "2020-01-01"]},
+    }
+    table = {"unit": "id", "rows_per_unit": 1, "columns": columns}
+    with database(server, "indexed") as (url, owner):
+        owner.execute(
+            "CREATE TABLE people AS SELECT i AS id, i % 2001 / 100.0::float8 - 10 AS x, (i % 997)::int AS age,"
+            " DATE '2000-01-05' + i % 1000 * 7 AS wednesday FROM generate_series(1, 50000) AS i"
+        )
+        for name in columns:
+            owner.execute(f"CREATE INDEX ON people ({name})")
+        owner.execute("ANALYZE people")
+        grant(owner)
+        with dpsql.connect(url, policy={**POLICY, "tables": {"people": table}}, ledger=":memory:") as con:
+            asked = con.explain(f"SELECT COUNT(*) FROM people WHERE {condition}", epsilon=1).prepared
+        plan = owner.execute(f"EXPLAIN {asked.releases[0].statement.sql}").fetchall()
+    assert any("Index Cond" in line for (line,) in plan)
+
+
 def test_nobodys_settings_decide(people: tuple[str, Any]) -> None:
     """Settings of the role and of the database are set again for each query."""
     url, owner = people

@@ -106,7 +106,8 @@ def _stored(condition: Expr) -> tuple[Column, str] | None:
     if not isinstance(first, Column) or not all(_between(first.facts, other) for other in others):
         return None
     decimals = _decimals(first, others)
-    read = dialect().widened(first) if decimals is None else dialect().stored(first)
+    verbatim = decimals is not None or first.type is Type.INTEGER  # an index is of what is stored
+    read = dialect().stored(first) if verbatim else dialect().widened(first)
     constants = ", ".join(decimals or map(write, others))
     if name == "in":
         return first, f"{read} IN ({constants})"
