@@ -192,6 +192,7 @@ def test_rows_are_found_over_a_link_by_ids_of_any_type(kind: str) -> None:
         "DECIMAL(38,10)",
         "DECIMAL(38,38)",
         "DECIMAL(18,0)",
+        "DECIMAL(18,18)",
     )
     declared = "varchar" if inexact else read_as(kind)
     link = {"column": "ref", "references": "heads.v"}

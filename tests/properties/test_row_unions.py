@@ -33,6 +33,8 @@ QUERIES = (
     "SELECT COUNT(*), SUM(x) FROM (SELECT x FROM a UNION ALL SELECT x FROM b UNION ALL SELECT x FROM c)",
     "SELECT s, COUNT(*) FROM (SELECT 'a' AS s, x FROM a UNION ALL (SELECT 'b', x FROM b UNION ALL SELECT 'b', x FROM c)) GROUP BY s",
 )
+OF_ALL_ROWS = (QUERIES[0], QUERIES[9])
+"""Those that count the rows of each table, whatever they hold: a row in another's place changes nothing."""
 ROWS = tuple(itertools.product((None, "u"), (None, 1, 2, 9)))
 OTHERS = {"a": (("u", 1), ("v", 2)), "b": (("u", 1), (None, None)), "c": ()}
 
@@ -56,7 +58,10 @@ def world(neighbors: str = "add_remove", **tables: Any) -> Connection:
     for name in "abc":
         opened.execute(f"CREATE TABLE {name} (k VARCHAR, x INTEGER)")
     declared: dict[str, Any] = {name: dict(table) for name in "abc"}
-    declared |= {"p": {"public": True}, "people": {"unit": "id", "rows_per_unit": 1, "columns": {}}}
+    declared |= {
+        "p": {"public": True},
+        "people": {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "int"}}},
+    }
     found = connected(
         opened, {"neighbors": neighbors, "budget": {"epsilon": 10**7, "delta": 1e-6}, "tables": declared}
     )
@@ -92,7 +97,7 @@ def test_no_row_of_either_table_moves_an_answer_further_than_derived(sql: str, n
     for tables in neighbours(neighbors):
         hold(connection, tables)
         most = max(most, assert_within(plan, old, cells(connection, plan)))
-    assert most > 0
+    assert most > 0 or (neighbors == "replace" and sql in OF_ALL_ROWS)
     assert {bill.table for bill in plan.bills} == {name for name in "abc" if f"FROM {name}" in sql}
 
 
