@@ -12,7 +12,7 @@ Source: ISO/IEC 9075-2, <having clause>; Dwork, Roth 2014, Proposition 2.1 (post
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -169,7 +169,7 @@ class _Derived:
             return exp.Alias(this=self._around(item), alias=exp.to_identifier(text, quoted=True))
         _, name = self.source.take(item, "this", "alias")
         if fold(name.name) not in self._taken() and self._is_column(item.this):
-            self.columns.setdefault(item.this, name)  # later items may name it
+            self.columns.setdefault(_same(item.this, self.columns), name)  # later items may name it
         self.named[fold(name.name)] = item.this.copy()
         return exp.Alias(this=self._around(item.this), alias=name)
 
@@ -191,7 +191,7 @@ class _Derived:
         around = self.condition == "having" and any(isinstance(part, exp.Window) for part in _own(node))
         if isinstance(node, (*_UNCHANGED, *_PARTS)):
             return False
-        return node in self.keys or not (around or _compares(node))
+        return _same(node, self.keys) in self.keys or not (around or _compares(node))
 
     def _around(self, node: exp.Expr) -> exp.Expr:
         """The node over the derived table, whose columns are what it reads of groups."""
@@ -231,6 +231,7 @@ class _Derived:
         return node
 
     def _column(self, node: exp.Expr) -> exp.Expr:
+        node = _same(node, self.columns)
         if node not in self.columns:
             taken = self._taken()
             lone = type(node) is exp.Column and fold(node.name) not in taken
@@ -241,6 +242,18 @@ class _Derived:
 
     def _taken(self) -> set[str]:
         return {fold(name.name) for name in self.columns.values()}
+
+
+def _same(node: exp.Expr, among: Iterable[exp.Expr]) -> exp.Expr:
+    """The one among expressions that differs in the case of names alone, else the expression itself."""
+    return next((each for each in among if _folded(each) == _folded(node)), node)
+
+
+def _folded(node: exp.Expr) -> exp.Expr:
+    found = node.copy()
+    for name in found.find_all(exp.Identifier):
+        name.set("this", fold(name.name))
+    return found
 
 
 def _replaced(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
