@@ -58,8 +58,13 @@ def parts(part: Any) -> Iterator[Any]:
 
 
 def _unlike(part: Any) -> bool:
-    """What is not read as it is drawn: functions of constants, extremes of what the keys determine; windows are not printed."""
+    """What is not read as it is drawn: functions of constants, extremes of what the keys determine, no rows at all.
+
+    Windows are not printed.
+    """
     match part:
+        case OuterQuery():
+            return part.limit == 0
         case Call():
             return part.arguments != () and all(isinstance(each, Literal) for each in part.arguments)
         case Release():
