@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from unittest import mock
 
 from properties.still import First, Lowest
@@ -69,11 +70,12 @@ class Measurement:
 class Taped:
     """A mechanism whose draws are those of the tape.
 
-    `cells` are the exact ones of its block, in order; `given` takes the draws, `sizes` their number.
+    `cells` says at the draw which the exact ones of its `block` are, in order; `given` takes the draws, `sizes` their number.
     """
 
     mechanism: Mechanism
-    cells: Mapping[Place, int]
+    block: int
+    cells: Callable[[], Mapping[Place, int]]
     tape: Tape
     given: dict[Place, int]
     sizes: list[int]
@@ -81,10 +83,9 @@ class Taped:
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """As many draws as asked for; of those beyond the cells nothing is recorded."""
         draws = self.mechanism.draw(size, entropy)
-        for at, (place, exact) in enumerate(itertools.islice(self.cells.items(), size)):
+        for at, (place, exact) in enumerate(itertools.islice(self.cells().items(), size)):
             draws[at] = self.given[place] = self.tape.draw(place, exact, draws[at])
-        _, block, *_ = next(iter(self.cells), (0, 0))
-        self.sizes[block] += size
+        self.sizes[self.block] += size
         return draws
 
 
@@ -112,12 +113,26 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             )
             for group in counted
         }
+        units = dict(zip(groups, found.units(plan), strict=True)) if counted else {}
+        deciding = plan.threshold
+
+        def is_noised(block: int, keys: Keys) -> bool:
+            """Whether a block is noised in a group: what decides is so in all of them, and the rest in those that are selected."""
+            if deciding is None or block == deciding.vector:
+                return True
+            place = deciding.vector
+            noisy = (groups[keys][place][at] + given[number, place, keys, at] for at in deciding.components)
+            return units[keys] >= deciding.min_frequency and sum(noisy) >= deciding.threshold
+
+        def cells_of(block: int) -> Mapping[Place, int]:
+            noised = (keys for keys in groups if is_noised(block, keys))
+            return {
+                (number, block, keys, at): x for keys in noised for at, x in enumerate(groups[keys][block])
+            }
+
         blocks = []
         for block, measured in enumerate(plan.vectors):
-            cells = {
-                (number, block, keys, at): x for keys in groups for at, x in enumerate(groups[keys][block])
-            }
-            taped = Taped(measured.mechanism, cells, tape, given, sizes)
+            taped = Taped(measured.mechanism, block, partial(cells_of, block), tape, given, sizes)
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
         chosen = tuple(
             Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.quantiles
