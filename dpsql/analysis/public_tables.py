@@ -167,7 +167,9 @@ def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation, tuple[Outer
 
 def _unmatched(expr: Expr, relation: Relation) -> OuterQuery:
     """The value of an expression of one optional side for a row without a partner, and whether conditions keep the row."""
-    about = [each for each in _conditions(relation) if _settled(each) and _aliases(each) == _aliases(expr)]
+    about = [
+        each for each in filter_conditions(relation) if _settled(each) and _aliases(each) == _aliases(expr)
+    ]
     read = dict.fromkeys(column for each in (expr, *about) for column in columns(each))
     nulls = tuple(
         Column(_NOBODY, f"c{place}", replace(column.facts, engine_type="", identity=None))
@@ -231,7 +233,7 @@ def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
             return None
         part = source if part is None else Join(part, source, JoinKind.INNER, on)
         placed.add(alias)
-    for condition in _conditions(relation):
+    for condition in filter_conditions(relation):
         if part is not None and _aliases(condition) <= placed and _settled(condition):
             part = Filter(part, condition)
     return part
@@ -255,7 +257,7 @@ def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
         if values and len(values) <= MAX_DERIVED and theirs.type in (Type.INTEGER, Type.VARCHAR):
             there = [Literal(value, theirs.type) for value in values if value is not None]
             yield from _called("in", theirs, *there)
-    for condition in _conditions(relation):
+    for condition in filter_conditions(relation):
         if isinstance(condition, Call) and condition.function.name in _COMPARED:
             narrowed = narrow(condition)
             for side in condition.arguments:
@@ -297,12 +299,13 @@ def _pairs(relation: Relation) -> Iterator[tuple[Expr, Column]]:
             yield from (pair for pair in relation.on if any(columns(pair[0])))
 
 
-def _conditions(relation: Relation) -> Iterator[Expr]:
+def filter_conditions(relation: Relation) -> Iterator[Expr]:
+    """The conditions that the filters of a block ask of all its rows."""
     match relation:
         case Filter():
-            yield from _conditions(relation.input)
+            yield from filter_conditions(relation.input)
             yield from conjuncts(relation.predicate)
         case SemiJoin():
-            yield from _conditions(relation.input)
+            yield from filter_conditions(relation.input)
         case Join():
-            yield from _conditions(relation.left)
+            yield from filter_conditions(relation.left)

@@ -1,6 +1,7 @@
 """Queries in other words, as data: one pair a line, with the values of `?` after a bar."""
 
 SPELLINGS = """
+    SELECT plan, COUNT(*) FROM visits GROUP BY PLAN QUALIFY RANK() OVER (ORDER BY COUNT(*)) IN (SELECT id FROM regions) <=> SELECT plan, COUNT(*) FROM visits GROUP BY plan QUALIFY RANK() OVER (ORDER BY COUNT(*)) IN (SELECT id FROM regions)
     SELECT COUNT(*) AS n FROM visits <=> select Count ( * ) as "n" from VISITS
     SELECT COUNT(*) AS n FROM visits <=> FROM "Visits" SELECT n: COUNT(),;
     SELECT COUNT(*) AS n FROM visits <=> SELECT ALL COUNT(1) n /* rows */ FROM visits -- of visits

@@ -19,6 +19,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.analysis.decimals import decimal_digits
+from dpsql.analysis.public_tables import filter_conditions
 from dpsql.plan.expr import Call, Column, Expr, Facts, Literal
 from dpsql.plan.interval import position
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
@@ -50,10 +51,13 @@ class Stored:
 
 
 def stored_conditions(relation: Relation, *, units: bool) -> Stored:
-    """The conditions of a block that are written in scans, of which `units` asks for ids."""
+    """The conditions of a block that are written in scans, of which `units` asks for ids.
+
+    None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
+    """
     scans = {scan.alias for scan in _scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)}
     written, replaced = list[tuple[str, str]](), set[Expr]()
-    for condition in dict.fromkeys(_conditions(relation)):
+    for condition in dict.fromkeys(filter_conditions(relation)):
         same, implied = _stored(condition), _implied(condition) if dialect().in_turn else None
         column, text = same or implied or (None, "")
         if column is not None and column.source in scans:
@@ -69,18 +73,6 @@ def conjuncts(predicate: Expr) -> Iterator[Expr]:
             yield from conjuncts(argument)
     else:
         yield predicate
-
-
-def _conditions(relation: Relation) -> Iterator[Expr]:
-    """The conditions that all rows of a block fulfil."""
-    match relation:
-        case Filter():
-            yield from conjuncts(relation.predicate)
-            yield from _conditions(relation.input)
-        case SemiJoin():
-            yield from _conditions(relation.input)
-        case Join():
-            yield from _conditions(relation.left)
 
 
 def _scans(relation: Relation) -> Iterator[Scan]:

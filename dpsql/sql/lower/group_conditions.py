@@ -246,7 +246,8 @@ class _Derived:
 
 def _same(node: exp.Expr, among: Iterable[exp.Expr]) -> exp.Expr:
     """The one among expressions that differs in the case of names alone, else the expression itself."""
-    return next((each for each in among if _folded(each) == _folded(node)), node)
+    folded = _folded(node)
+    return next((each for each in among if _folded(each) == folded), node)
 
 
 def _folded(node: exp.Expr) -> exp.Expr:
