@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from worlds import Declared, close_all, connected, prepared, statistics, world
 
+import dpsql
 from dpsql.sql.emit import relations
 from dpsql.sql.emit import stored_conditions as written
 from dpsql.sql.emit.dialect import dialect
@@ -93,6 +99,47 @@ def test_the_same_rows_are_left(kind: str, unit: str, monkeypatch: pytest.Monkey
         with monkeypatch.context() as patched:
             patched.setattr(relations, "stored_conditions", lambda *_, **__: Stored())
             assert statistics(connection, sql) == found, condition
+
+
+OF_FRAMES = ("x < 5", "x >= 0.3", "x = 0", "x IN (0.3, 4)", "n > 3", "n <= 4", "day = DATE '2010-05-05'", "day >= DATE '2000-01-02'",
+             "seen < TIMESTAMP '2010-05-05'", "d >= 0.3", "d IN (0.3, 4.5)")  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["parquet", "arrow"])
+def test_files_and_frames_skip_nothing_that_counts(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the statistics of a few rows each, or a filter of Arrow's."""
+    days = [None, dt.date(1999, 1, 1), dt.date(2000, 1, 2), dt.date(2010, 5, 5), dt.date(2030, 1, 1)] * 9
+    reals = [None if value is None else float(value) for value in REALS] * 3
+    table = pa.table({
+        "id": pa.array(range(45)), "x": pa.array(reals), "n": pa.array([None, 0, 3, 4, 100] * 9, pa.uint8()),
+        "day": pa.array(days), "seen": pa.array(days).cast(pa.timestamp("ms")),
+        "d": pa.array([None, Decimal(-9), Decimal("0.3"), Decimal("4.5"), Decimal(77)] * 9, pa.decimal128(9, 2)),
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=4)
+    ends = {"bounds": ["2000-01-01", "2020-01-01"]}
+    columns = {
+        **{name: {"type": "double", "bounds": [-2, 7]} for name in "xd"},
+        "n": {"type": "integer", "bounds": [0, 50]},
+        "day": {"type": "date", **ends},
+        "seen": {"type": "timestamp", **ends},
+    }
+    rules = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**12},
+        "tables": {"t": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
+    }
+    found = []
+    for emitted in (relations.stored_conditions, lambda *_, **__: Stored()):
+        monkeypatch.setattr(relations, "stored_conditions", emitted)
+        opened = str(tmp_path / "t.parquet") if source == "parquet" else table
+        with dpsql.connect({"t": opened}, policy=rules, ledger=":memory:", epsilon=10**6) as connection:
+            asked = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
+            found.append([connection.query(sql).rows for sql in asked])
+    assert found[0] == found[1]
+    assert any(count for ((count,),) in found[0])
 
 
 def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
