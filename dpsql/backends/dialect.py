@@ -229,7 +229,7 @@ class Dialect(Protocol):
         ...
 
     def collected(self, items: Sequence[str], order: str) -> str:
-        """The aggregate that makes a list of lists of whole numbers, in this order."""
+        """The aggregate that makes a list of lists of whole numbers, in this order, of the rows where it is not NULL."""
         ...
 
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:

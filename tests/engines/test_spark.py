@@ -24,6 +24,8 @@ from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
 from dpsql.backends.spark.settings import PINNED, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
+from dpsql.planning.clamping import BY_NORM
+from dpsql.request.query import Query
 from dpsql.sql.emit import scalars
 
 pytestmark = sparks.WARNINGS
@@ -439,3 +441,45 @@ def test_whole_numbers_do_not_wrap(con: Any) -> None:
     rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
     assert con.engine.backend.run(sql).reveal() == [tuple(value for _, value in items)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["k", "s"])
+def test_sums_over_units_have_more_than_64_bits(
+    spark: Any, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many units whose mean, in subdivisions of a lattice step, is the greatest: of known groups, and of secret ones."""
+    monkeypatch.setattr("dpsql.planning.layouts.favours_apart", lambda _: False)
+    monkeypatch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (BY_NORM,))
+    monkeypatch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())
+    units, most = 200_000, 10**7
+    spark.sql("CREATE SCHEMA IF NOT EXISTS sums")
+    spark.sql("DROP TABLE IF EXISTS sums.visits")
+    spark.sql(
+        "CREATE TABLE sums.visits USING parquet AS "
+        f"SELECT id AS person, 0 AS k, 's' AS s, CAST({most} AS DOUBLE) AS x FROM range({units})"
+    )
+    columns = {
+        "k": {"type": "integer", "values": [0]},
+        "s": {"type": "varchar"},
+        "x": {"type": "double", "bounds": [0, most]},
+    }
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "database": "sums",
+        "budget": {"epsilon": 10, "delta": 1e-6},
+        "tables": {"sums.visits": {"unit": "person", "rows_per_unit": 8, "columns": columns}},
+    }
+    sql = f"SELECT {key}, AVG(x) FROM sums.visits GROUP BY {key}"
+    with dpsql.connect(spark, policy=policy, ledger=":memory:", epsilon=1) as con:
+        (part,) = con.engine.prepare(Query(sql)).releases
+        (measure,) = part.plan.analysis.measures
+        assert measure.lattice is not None
+        fine = {
+            clamp.subdivisions for clamp in part.plan.clamps if clamp.total is None and 0 in clamp.measures
+        }
+        assert max(fine) * measure.lattice.high * units > 2**63
+        assert (part.statement.stages is None) == (key == "k")
+        ((_, mean),) = con.query(sql)
+    assert mean == pytest.approx(most, rel=0.01)

@@ -7,6 +7,7 @@ from .fault import Fault
 _COMPUTED = "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
 _LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
 _STAGES = "tests/properties/test_stages.py"
+_CELLS = "tests/properties/test_clamp_cells.py::test_cells_have_the_totals_of_their_intervals"
 _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
@@ -499,6 +500,38 @@ FAULTS = (
         '("chosen",)',
         "a genuine receipt is refused where another point was chosen than was expected",
         "tests/cli/test_ledger.py::test_what_was_learnt_after_the_charge_is_in_the_receipt_alone",
+    ),
+    Fault(
+        "totals-of-all-intervals",
+        "dpsql.sql.emit.clamp_cells:_Cells.totals",
+        'f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}"',
+        'f"SUM({part}) AS {name}"',
+        "units and rows count once for each clamp",
+        f"{_CELLS}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
+    ),
+    Fault(
+        "cells-without-an-interval",
+        "dpsql.sql.emit.clamp_cells:_Cells.__init__",
+        'self.intervals.setdefault(interval, f"b{len(self.intervals)}")',
+        'self.intervals.setdefault(interval, f"b{min(len(self.intervals), 1)}")',
+        "a clamp is chosen by the contributions that another one limits",
+        f"{_CELLS}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
+    ),
+    Fault(
+        "each-group-a-unit-s-first",
+        "dpsql.sql.emit.statement:_pairs",
+        '["place AS g"]',
+        '["1 AS g"]',
+        "a unit moves the penalties once for each of its groups, on an engine that ranks those of all units",
+        f"{_CELLS}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "sums-over-units-of-64-bits",
+        "dpsql.sql.emit.clamp_histograms:Summand.sum",
+        "dialect().added(self.text, self.most)",
+        'f"SUM({self.text})"',
+        "a sum over many units ends a query in Spark",
+        "tests/engines/test_spark.py::test_sums_over_units_have_more_than_64_bits[k]",
     ),
     Fault(
         "stages-count-pairs-for-units",

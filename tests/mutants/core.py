@@ -20,6 +20,7 @@ CORE = (
     "group-limit-dropped",
     "sum-of-a-unit-not-clamped",
     "points-put-on-the-lattice-twice",
+    "totals-of-all-intervals",
     "rows-counted-as-units",
     "values-of-a-unit-not-bounded",
     "bounds-follow-the-data",

@@ -388,9 +388,9 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-as-units",
-        "dpsql.sql.emit.statement:_per_unit",
-        'totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in sums.limited())]',
-        'totals = ["SUM(m) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in sums.limited())]',
+        "dpsql.sql.emit.unit_sums:UnitSums.of_units",
+        '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
+        '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
         "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT COUNT(DISTINCT u) FROM t []]",
     ),

@@ -173,7 +173,7 @@ class DuckDBDialect:
 
     def collected(self, items: Sequence[str], order: str) -> str:
         """A list of lists."""
-        return f"LIST([{', '.join(items)}] ORDER BY {order})"
+        return f"LIST([{', '.join(items)}] ORDER BY {order}) FILTER (WHERE {order} IS NOT NULL)"
 
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """A list that is put together of two."""

@@ -286,7 +286,7 @@ class PostgresDialect:
 
     def collected(self, items: Sequence[str], order: str) -> str:
         """An array of arrays."""
-        return f"ARRAY_AGG(ARRAY[{', '.join(items)}] ORDER BY {order})"
+        return f"ARRAY_AGG(ARRAY[{', '.join(items)}] ORDER BY {order}) FILTER (WHERE {order} IS NOT NULL)"
 
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """An array of pairs, whose elements UNNEST gives in their order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,9 @@ from dpsql.backends.spark.types import engine_type
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.identity import SPARK as IDENTITY
 from dpsql.policy import fold, table_parts
+
+_PLANNED = 1000
+"""How many statements are known at most to be planned; beyond, all are forgotten."""
 
 _T = TypeVar("_T")
 
@@ -51,6 +55,7 @@ class SparkBackend:
         self._tag = f"dpsql-{secrets.token_hex(8)}"
         self._columns: dict[str, list[tuple[str, str]]] = {}
         self._marks: dict[str, Described | None] | None = None
+        self._planned: set[bytes] = set()
         self._copies = PublicCopies()
         try:
             self.version = str(self._session.version)
@@ -83,6 +88,7 @@ class SparkBackend:
         Of columns whose names Spark takes for one, none.
         """
         self._marks = None
+        self._planned.clear()
         with self.snapshot():
             found = {name: self._found_anew(name) for name in self._declared or self._all_tables()}
             self._marks = found
@@ -149,10 +155,16 @@ class SparkBackend:
         return False
 
     def binds(self, sql: str, held: Tables = ()) -> bool:
-        """Whether Spark can plan an emitted statement, and the tables that it reads are what they were at the start."""
+        """Whether Spark can plan an emitted statement, and the tables that it reads are what they were at the start.
+
+        What it has planned of these tables it can plan again: the session and its settings are dpsql's own.
+        """
+        known = hashlib.sha256("\0".join([sql, *(query for _, query in held)]).encode()).digest()
         with self.snapshot():
             if not self._are_unchanged(sql, *(query for _, query in held)):
                 return False
+            if known in self._planned:
+                return True
             made: list[str] = []
             try:
                 for name, query in held:
@@ -164,7 +176,12 @@ class SparkBackend:
             finally:
                 for name in made:
                     self._forget(name)
-            return not str(plan).startswith("Error occurred")
+            if str(plan).startswith("Error occurred"):
+                return False
+            if len(self._planned) >= _PLANNED:
+                self._planned.clear()
+            self._planned.add(known)
+            return True
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""

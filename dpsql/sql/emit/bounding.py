@@ -26,7 +26,7 @@ def limited(
     columns: str,
     contribution: str,
     *,
-    often: bool,
+    often: bool = False,
 ) -> tuple[list[str], str]:
     """The common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m.
 

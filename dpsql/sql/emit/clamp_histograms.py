@@ -9,6 +9,7 @@ Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.planning.clamp_histogram import ClampTarget
@@ -24,6 +25,21 @@ COUNTED = '"#counted"'
 
 For a clamp on groups or across groups it also has `g`, the rank of the group among those of the unit; across groups, also
 the unit's contribution to all of them."""
+
+
+class Summand(NamedTuple):
+    """A whole number of each unit-group pair that is added up, and the greatest size that it has."""
+
+    text: str
+    most: int
+
+    @property
+    def sum(self) -> str:
+        """Its sum over pairs, which cannot wrap."""
+        return dialect().added(self.text, self.most)
+
+
+ONE, NOTHING = Summand("1", 1), Summand("0", 0)
 
 
 def orders_groups(clamps: Sequence[Clamp]) -> bool:
@@ -44,40 +60,21 @@ def counted_pairs(
     ]
     if orders_groups(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
-        # Where groups are not counted, any of a unit's may be its first, and no hash is needed; unless they are in that order.
-        order = (
-            group_order(analysis, keys)
-            if counts or dialect().ranks_all
-            else f"PARTITION BY u ORDER BY {', '.join(keys)}"
-        )
-        windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
+        if not dialect().ranks_all:
+            # Where groups are not counted, any of a unit's may be its first, and no hash is needed.
+            order = group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+            windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
         windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
-        pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs, once=True)}"
+        if windows:
+            pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs, once=True)}"
     return pairs
 
 
 def plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
     """The query of the pairs of `source` that have counted rows, with the columns `held`."""
-    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
+    ordered = ["u", *(["g"] if dialect().ranks_all else [])] if orders_groups(clamps) else []
+    listed = [*ordered, *keys, "m", *held]
     return f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
-
-
-def clamp_histogram(
-    analysis: Analysis, keys: Sequence[str], clamp: Clamp, target: ClampTarget, name: str
-) -> str:
-    """The query for a clamp histogram: the group keys, then the list of its intervals under `name`.
-
-    An interval is the index of its point and the totals that `ClampHistogram` documents.
-    """
-    compared, summed = compared_and_summed(analysis, clamp, target)
-    sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
-    found = [dialect().wide(name) for name in ("b", *(f"s{index}" for index in range(len(summed))))]
-    by = ", ".join(keys)
-    place = f"{interval_of(compared, clamp)} AS b"
-    grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
-    listed = f"{dialect().collected(found, 'b')} AS {name}"
-    source = dialect().derived(f"\n  {grouped}")
-    return f"SELECT {', '.join([*keys, listed])} FROM {source}" + f" GROUP BY {by}" * bool(keys)
 
 
 def interval_of(compared: str, clamp: Clamp) -> str:
@@ -85,7 +82,9 @@ def interval_of(compared: str, clamp: Clamp) -> str:
     return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END"
 
 
-def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> tuple[str, tuple[str, ...]]:
+def compared_and_summed(
+    analysis: Analysis, clamp: Clamp, target: ClampTarget
+) -> tuple[str, tuple[Summand, ...]]:
     """The integer that is compared with the grid, and the integers that are summed.
 
     Claim: the subdivisions of a unit in all its groups sum to at most a point, or for an l2 norm their squares do.
@@ -94,8 +93,8 @@ def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -
     """
     amount = amount_of(clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
-        return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
-    compared, times, units = amount, str(clamp.subdivisions), "1"
+        return "g", (ONE, _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
+    compared, times, units = amount, str(clamp.subdivisions), ONE
     if clamp.across_groups:
         compared, units = total_name(target.clamp, target.side), _indicator("g", (1,))
         times = (
@@ -107,8 +106,9 @@ def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -
         )
     # The quotient of a sum over groups is not of 64 bits.
     most = None if clamp.across_groups and not clamp.euclidean else clamp.subdivisions
-    values = () if target.measure is None else _values(analysis, target.measure, times, most)
-    return compared, (times, amount, *(values if clamp.total is None else ()), units)
+    values = () if target.measure is None else _values(analysis, target.measure, times, (clamp, most))
+    parts = (Summand(times, clamp.subdivisions), Summand(amount, _most_amount(analysis, clamp)))
+    return compared, (*parts, *(values if clamp.total is None else ()), units)
 
 
 def extent(clamp: Clamp, amount: str) -> str:
@@ -152,18 +152,29 @@ def most_total(analysis: Analysis, measure: Measurand) -> int:
     return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
 
 
-def _values(analysis: Analysis, measure: int, times: str, most: int | None) -> tuple[str, str]:
-    """The total of a measure, and its mean multiplied by `times`, towards zero; `most` is the greatest multiple, if of 64 bits.
+def _most_amount(analysis: Analysis, clamp: Clamp) -> int:
+    """The greatest contribution of a unit to a group, whether a clamp limits it or not."""
+    return (
+        analysis.bound.rows if clamp.total is None else most_total(analysis, analysis.measures[clamp.total])
+    )
+
+
+def _values(
+    analysis: Analysis, measure: int, times: str, divided: tuple[Clamp, int | None]
+) -> tuple[Summand, Summand]:
+    """The total of a measure, and its mean multiplied by `times`, towards zero; `divided` is the clamp, and the greatest multiple, if of 64 bits.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.
     """
     if analysis.measures[measure].lattice is None:
-        return "0", "0"
-    total = f"COALESCE(t{measure}, 0)"
-    product = None if most is None else most * most_total(analysis, analysis.measures[measure])
+        return NOTHING, NOTHING
+    clamp, most = divided
+    total, greatest = f"COALESCE(t{measure}, 0)", most_total(analysis, analysis.measures[measure])
+    product = None if most is None else most * greatest
     multiplied = f"{dialect().wide(f'({times})', product)} * {total}"
-    return total, dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product)
+    mean = dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product)
+    return Summand(total, greatest), Summand(mean, clamp.subdivisions * greatest)
 
 
 def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:
@@ -178,8 +189,8 @@ def total_name(place: int, sign: int) -> str:
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
-def _indicator(name: str, values: Iterable[int]) -> str:
-    return f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)"
+def _indicator(name: str, values: Iterable[int]) -> Summand:
+    return Summand(f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)", 1)
 
 
 def _interval_index(amount: str, grid: Sequence[int], first: int = 0) -> str:

@@ -23,6 +23,7 @@ from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.clamp_histograms import (
     GROUPS,
+    Summand,
     amount_of,
     compared_and_summed,
     counted_pairs,
@@ -100,7 +101,7 @@ def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int
         source, compared, counted = _units(), GROUPS, "COUNT(*)"
     else:
         compared, summed = compared_and_summed(analysis, clamp, target)
-        source, counted = (_units(), "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
+        source, counted = (_units(), "COUNT(*)") if clamp.across_groups else (PAIRS, summed[-1].sum)
     return (
         f"SELECT {index} AS t, {interval_of(compared, clamp)} AS b, {counted} AS n FROM {source} GROUP BY b"
     )
@@ -134,8 +135,10 @@ def _sums_of(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int,
     beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
     # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
     return {
-        place: f"SUM(CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {text} END)"
-        for place, text in enumerate(summed[:-1], start=1)
+        place: Summand(
+            f"CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {part.text} END", part.most
+        ).sum
+        for place, part in enumerate(summed[:-1], start=1)
     }
 
 

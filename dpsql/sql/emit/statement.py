@@ -22,13 +22,9 @@ from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, limited
-from dpsql.sql.emit.clamp_histograms import (
-    COUNTED,
-    clamp_histogram,
-    counted_pairs,
-    orders_groups,
-)
-from dpsql.sql.emit.dialect import common, dialect, holding, read_often, written_in
+from dpsql.sql.emit.clamp_cells import few_cells, with_histograms
+from dpsql.sql.emit.clamp_histograms import COUNTED, counted_pairs, orders_groups
+from dpsql.sql.emit.dialect import common, dialect, holding, written_in
 from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
@@ -117,12 +113,17 @@ def _emitted(
     body = _per_unit(sums, keys, clamps)
     whole = _finished(analysis, body, quantiles, sums.moments, histograms)
     whole = replace(whole, histograms=histograms)
-    if not keys or not clamps or not dialect().stages:
+    if not keys or not clamps or not _in_stages(analysis, clamps):
         return whole
     with holding() as before:
-        ctes, source = _pairs(sums, keys, clamps, often=False)
+        ctes, source = _pairs(sums, keys, clamps)
     made = stages(analysis, keys, clamps, (ctes, source), sums.held)
     return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
+
+
+def _in_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
+    """Whether a release is read in stages, which takes longer than one statement where few cells are fetched and rows are held."""
+    return dialect().stages and not (dialect().holds and few_cells(analysis, clamps))
 
 
 def emit_sums(
@@ -152,15 +153,13 @@ def _emitted_sums(
     selected: Sequence[tuple[Value, ...]] | None,
     unclamped: Container[Statistic],
 ) -> Statement:
-    keys = [key.name for key in analysis.release.keys]
+    keys, whole = [key.name for key in analysis.release.keys], UnitSums(analysis)
     sums = clamped_sums(analysis, clamps)
     clamped = {f"s{part.target}_{part.place}": part for part in sums}
-    moments = {
-        name: part for name, part in UnitSums(analysis).moments.items() if part == UNITS or part in unclamped
-    }
-    texts = {"units": "COUNT(*)", "n": "SUM(m)"}
+    moments = {name: part for name, part in whole.moments.items() if part == UNITS or part in unclamped}
+    summed = whole.of_units
     totals = [
-        *(f"{texts.get(name, f'SUM({name})')} AS {name}" for name in moments),
+        *(f"{summed[name].sum} AS {name}" for name in moments),
         *(f"{sums[part]} AS {name}" for name, part in clamped.items()),
     ]
     values = None
@@ -219,7 +218,7 @@ def _finished(
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM {dialect().derived(body)}"
-    if keys:
+    if keys and analysis.domains is None:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
     return Statement(body, tuple(keys), moments, windows=tuple(near))
 
@@ -250,16 +249,13 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 def _per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
     analysis = sums.analysis
-    ctes, source = _pairs(sums, keys, clamps, often=bool(clamps))
+    ctes, source = _pairs(sums, keys, clamps)
     if clamps:
         pairs = counted_pairs(analysis, keys, clamps, source, sums.held)
         ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
-        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(sums, keys, clamps)}"
-    totals = [
-        "COUNT(*) AS units",
-        "SUM(m) AS n",
-        *(f"SUM({text}) AS {name}" for name, text in sums.limited()),
-    ]
+        return f"WITH {', '.join(ctes)}\n{with_histograms(sums, keys, clamps)}"
+    summed = {**sums.of_units, **dict(sums.limited())}
+    totals = [f"{part.sum} AS {name}" for name, part in summed.items()]
     return "\n".join(
         [
             f"WITH {', '.join(ctes)}",
@@ -271,8 +267,8 @@ def _per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
     )
 
 
-def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp], *, often: bool) -> tuple[list[str], str]:
-    """The common table expressions and the query of the unit-group pairs with their counted rows, which may be read often."""
+def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
+    """The common table expressions and the query of the unit-group pairs with their counted rows."""
     analysis, bound = sums.analysis, sums.analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.of_rows])}\n"
@@ -280,25 +276,12 @@ def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp], *, often: b
     )
     if not keys:
         listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
-        # Histograms are of the same contributions as the sums.
-        ctes, held = read_often(CONTRIBUTION, contribution) if often else common(CONTRIBUTION, contribution)
-        return ctes, f"SELECT {listed} FROM {held}"
+        ctes, source = common(CONTRIBUTION, contribution)
+        return ctes, f"SELECT {listed} FROM {source}"
     names = [*(["u"] if orders_groups(clamps) else []), *keys, *sums.names]
-    return limited(analysis, bound, keys, ", ".join(names), contribution, often=often)
-
-
-def _with_clamp_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
-    """The groups with their clamp histograms, including groups below the minimum frequency.
-
-    If such a group were left out, one unit could change the histograms by the contributions of all its units.
-    """
-    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in sums.names)]
-    body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
-    parts = [
-        (f"{{0}}.s{index}", clamp_histogram(sums.analysis, keys, clamps[target.clamp], target, f"s{index}"))
-        for index, target in enumerate(clamp_targets(clamps))
-    ]
-    return _joined(keys, body, ["units", "n", *sums.names], parts)
+    # Of a unit, the groups that count are the first ones.
+    ranks = ["place AS g"] * (orders_groups(clamps) and dialect().ranks_all)
+    return limited(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
@@ -375,5 +358,5 @@ def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str])
     grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {dialect().derived(source)}\n  GROUP BY {', '.join(['u', *pair])}"
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
-    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped, often=False)
+    ctes, counted = limited(analysis, bound, pair, ", ".join(pair), grouped)
     return f"WITH {', '.join(ctes)}\n", f"{dialect().derived(counted)} WHERE m > 0"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
-from dpsql.sql.emit.clamp_histograms import most_total
+from dpsql.sql.emit.clamp_histograms import ONE, Summand, most_total
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.scan_points import point_column
@@ -46,11 +46,17 @@ class UnitSums:
         return [f"{self._of_rows(*statistic)} AS {_name(statistic)}" for statistic in self._statistics()]
 
     @property
+    def of_units(self) -> dict[str, Summand]:
+        """What is added up of unit-group pairs, under the names of `moments`: units, rows, and limited sums over rows."""
+        limited = {name: Summand(name, part.most) for name, part in self.limited()}
+        return {"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}
+
+    @property
     def held(self) -> list[str]:
         """The contributions of a unit to a group, limited to its counted rows, under their names."""
-        return [f"{text} AS {name}" for name, text in self.limited()]
+        return [f"{part.text} AS {name}" for name, part in self.limited()]
 
-    def limited(self) -> Iterator[tuple[str, str]]:
+    def limited(self) -> Iterator[tuple[str, Summand]]:
         """The contribution of a unit to a group, by name: values that are counted and their total, limited to the counted rows."""
         for statistic in self._statistics():
             moment, index = statistic
@@ -71,25 +77,25 @@ class UnitSums:
             return f"COUNT(x{index})"
         return total(self.analysis.measures[index], index)
 
-    def _count(self, index: int) -> str:
-        return self._within_rows(f"LEAST(c{index}, m)")
+    def _count(self, index: int) -> Summand:
+        return Summand(self._within_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
 
     def _within_rows(self, count: str) -> str:
         return dialect().narrow(count, 0, self.analysis.bound.rows)
 
-    def _total(self, index: int) -> str:
+    def _total(self, index: int) -> Summand:
         measure = self.analysis.measures[index]
         low, high = _ends(measure)
         least, most = min(low, 0), max(high, 0)
         if self._counts(index):
-            total, count = f"t{index}", self._count(index)
+            total, count = f"t{index}", self._count(index).text
         else:
             # The least of a number and NULL is the number.
             total, count, low, high = f"COALESCE(t{index}, 0)", self._within_rows("m"), least, most
-        wide = dialect().wide(count, most_total(self.analysis, measure))
-        rows = self.analysis.bound.rows
+        greatest, rows = most_total(self.analysis, measure), self.analysis.bound.rows
+        wide = dialect().wide(count, greatest)
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
-        return dialect().narrow(clamped, least * rows, most * rows)
+        return Summand(dialect().narrow(clamped, least * rows, most * rows), greatest)
 
 
 def total(measure: Measurand, index: int) -> str:

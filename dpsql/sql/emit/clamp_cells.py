@@ -1,0 +1,122 @@
+"""Emits the groups of a release with the histograms of its clamps, of one pass over the unit-group pairs.
+
+Claim: a histogram has the totals that the pairs of its group and interval add up to, and no pair is missing from any.
+Why: a cell has the pairs of a group that are in the same interval of each clamp. Each pair is in one cell, and each cell in
+one interval of each histogram; so sums over the cells of an interval are sums over its pairs. Cells are added up by one
+histogram at a time, whose intervals are never NULL where those of the others are.
+Source: Gray et al. 1997, "Data cube: a relational aggregation operator", section 3 (sums of sums).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from dpsql.analysis.analyse import Analysis
+from dpsql.planning.clamp_histogram import clamp_targets
+from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.emit.clamp_histograms import COUNTED, NOTHING, Summand, compared_and_summed, interval_of
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.unit_sums import UnitSums
+
+MOST_CELLS = 2**20
+"""With at most so many cells, pairs are added up by cells before these are by histograms."""
+MOST_LISTED = 2**16
+"""With at most so many cells, their intervals are listed as they are, an interval once for each of its cells."""
+
+
+def most_cells(analysis: Analysis, clamps: Sequence[Clamp]) -> int | None:
+    """The most cells that all groups together have; None if they are not known."""
+    if analysis.release.keys and analysis.domains is None:
+        return None
+    places = [
+        len(clamp.grid) + 1 for clamp in clamps for _ in range(len(clamp.sides) * _contributions(clamp))
+    ]
+    return prod(map(len, analysis.domains or ())) * prod(places)
+
+
+def few_cells(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
+    """Whether they are known, and at most `MOST_CELLS`."""
+    most = most_cells(analysis, clamps)
+    return most is not None and most <= MOST_CELLS
+
+
+def _contributions(clamp: Clamp) -> int:
+    """The number of contributions of a unit to a group that are compared with the grid of a clamp, of one side."""
+    return len(clamp.measures) if clamp.amount is Amount.ROWS and not clamp.across_groups else 1
+
+
+def with_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """The groups of `COUNTED`: their keys, units, rows and sums, then the list `s0`, `s1`, … of each target of the clamps.
+
+    An interval of a list is the index of its point and the totals that `ClampHistogram` documents. Groups below the minimum
+    frequency are included. If such a group were left out, one unit could change the histograms by the contributions of all
+    its units.
+    """
+    cells, most = _Cells(sums, clamps), most_cells(sums.analysis, clamps)
+    source, intervals = cells.of_pairs(keys), list(cells.intervals.values())
+    few = few_cells(sums.analysis, clamps)
+    if few:
+        source = cells.added_up(source, [*keys, *intervals], pairs=True)
+    if most is None or most > MOST_LISTED:
+        sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
+        source = cells.added_up(source, [*keys, *intervals], pairs=not few, by=f"GROUPING SETS ({sets})")
+    grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
+    listed = ", ".join([*keys, *cells.totals(), *cells.lists()])
+    return f"SELECT {listed}\nFROM {dialect().derived(source)}{grouped}"
+
+
+class _Cells:
+    """The intervals of pairs, and what is added up of them, by their texts under their names."""
+
+    def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:
+        self.intervals: dict[str, str] = {}
+        self._added: dict[Summand, str] = {}
+        self._totals = {name: self._named(part) for name, part in sums.of_units.items()}
+        self._lists: list[tuple[str, list[str]]] = []
+        apart = {clamp.total for clamp in clamps} - {None}
+        for target in clamp_targets(clamps):
+            clamp = clamps[target.clamp]
+            compared, summed = compared_and_summed(sums.analysis, clamp, target)
+            if clamp.total is None and target.measure in apart:
+                # A total with a clamp of its own is not read here.
+                summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
+            interval = interval_of(compared, clamp)
+            name = self.intervals.setdefault(interval, f"b{len(self.intervals)}")
+            self._lists.append((name, [self._named(part) for part in summed]))
+
+    def _named(self, part: Summand) -> str:
+        return self._added.setdefault(part, f"x{len(self._added)}")
+
+    def of_pairs(self, keys: Sequence[str]) -> str:
+        """The query of all pairs, with their intervals and what is added up."""
+        named = [*self.intervals.items(), *((part.text, name) for part, name in self._added.items())]
+        return (
+            f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {COUNTED}"
+        )
+
+    def added_up(self, source: str, columns: Sequence[str], *, pairs: bool, by: str = "") -> str:
+        """The query of the sums over pairs, or over sums, by these columns or by sets of them."""
+        sums = (
+            f"{Summand(name, part.most).sum if pairs else f'SUM({name})'} AS {name}"
+            for part, name in self._added.items()
+        )
+        return f"SELECT {', '.join([*columns, *sums])}\n  FROM {dialect().derived(source)}\n  GROUP BY {by or ', '.join(columns)}"
+
+    def totals(self) -> list[str]:
+        """What all pairs of a group add up to, by one of the histograms."""
+        first = next(iter(self.intervals.values()))
+        return [
+            f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}" for name, part in self._totals.items()
+        ]
+
+    def lists(self) -> list[str]:
+        """The list of each target."""
+        return [
+            f"{self._list(interval, parts)} AS s{place}"
+            for place, (interval, parts) in enumerate(self._lists)
+        ]
+
+    def _list(self, interval: str, parts: Sequence[str]) -> str:
+        found = [dialect().wide(name) for name in (interval, *parts)]
+        return dialect().collected(found, interval)

@@ -1,0 +1,61 @@
+"""However the pairs of units and groups are added up, histograms have the same totals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from properties.test_clamps import CASES, ROWS_OF_A_UNIT, Case, learning
+from properties.test_stages import MORE, databases
+from properties.worlds import World, policy
+
+from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.sql.emit import clamp_cells
+from dpsql.sql.emit.statement import Statement, emit
+
+LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
+"""The most cells that pairs are added up by, and the most that are listed: cells alone, cells and intervals, intervals alone."""
+DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all=True)]
+"""The second knows which group is the first of a unit before it looks which of them count."""
+
+
+def statements(plan: MeasurementPlan, monkeypatch: pytest.MonkeyPatch) -> list[Statement]:
+    """The statements of a plan in all ways, each of which is another."""
+    found = []
+    for cells, listed in LIMITS:
+        monkeypatch.setattr(clamp_cells, "MOST_CELLS", cells)
+        monkeypatch.setattr(clamp_cells, "MOST_LISTED", listed)
+        found += [emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, each) for each in DIALECTS]
+    keys = plan.analysis.release.keys
+    ways, orders = len(LIMITS) if plan.analysis.domains is not None or not keys else 1, 2 if keys else 1
+    assert len({part.sql for part in found}) == ways * orders
+    return found
+
+
+def added_up(world: World, statement: Statement) -> list[dict[str, Any]]:
+    """The rows of a statement, with the totals of each interval of its histograms; the units of one are of all groups."""
+    rows = [statement.named(row) for row in world.engine.backend.run(statement.sql).reveal()]
+    units = dict.fromkeys(statement.histograms, 0)
+    for row in rows:
+        for name in units:
+            totals: dict[int, list[int]] = {}
+            for interval, *parts, number in row[name] or ():
+                before = totals.setdefault(interval, [0] * len(parts))
+                totals[interval] = [first + second for first, second in zip(before, parts, strict=True)]
+                units[name] += number
+            row[name] = totals
+    return [*sorted(rows, key=str), units]
+
+
+@pytest.mark.parametrize("case", [*CASES, *MORE], ids=str)
+def test_cells_have_the_totals_of_their_intervals(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added up by the intervals of all clamps together first, or by those of each alone."""
+    world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
+    _, plan = learning(world, case.sql, case.scope, together=case.together)
+    each = statements(plan, monkeypatch)
+    for rows in databases(str(case)):
+        world.hold(rows)
+        first, *others = (added_up(world, statement) for statement in each)
+        assert all(other == first for other in others)
