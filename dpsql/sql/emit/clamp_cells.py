@@ -91,9 +91,8 @@ class _Cells:
     def of_pairs(self, keys: Sequence[str]) -> str:
         """The query of all pairs, with their intervals and what is added up."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._added.items())]
-        return (
-            f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {COUNTED}"
-        )
+        source = dialect().derived(f"SELECT * FROM {COUNTED}", once=True)
+        return f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {source}"
 
     def added_up(self, source: str, columns: Sequence[str], *, pairs: bool, by: str = "") -> str:
         """The query of the sums over pairs, or over sums, by these columns or by sets of them."""
