@@ -45,9 +45,10 @@ POLICY: dict[str, Any] = {
 # Shuffles that a plan needs, where no side of a join is small enough to be sent to all:
 PAIRS = 1  # rows are added up by unit and group, once
 CUT = 1  # pairs by unit, among whose pairs these are ranked, and added up for its norms
-HISTOGRAM = 1  # units in each interval, for each clamp that is chosen
-GROUPS = 1  # units are added up by group
-ORDER = 1  # a release is ordered by its keys
+CELLS = 1  # pairs by group and the intervals of their contributions to clamps
+HISTOGRAM = 1  # units in each interval, for each clamp that is chosen of secret groups
+GROUPS = 1  # units, or cells, are added up by group
+ORDER = 1  # a release of secret groups is ordered by its keys
 ALL = 1  # what is left of each task is added up by one
 TABLES = 2  # both sides of a join of tables
 WITHIN = 1  # what is grouped or numbered within a unit
@@ -124,24 +125,21 @@ def watched(backend: SparkBackend) -> Iterator[Seen]:
     ("sql", "needed"),
     [
         ("SELECT COUNT(*) FROM visits", PAIRS + ALL),
-        ("SELECT d, COUNT(*) FROM visits GROUP BY d", PAIRS + CUT + GROUPS + ORDER),
-        (
-            "SELECT d, COUNT(*), SUM(x) FROM visits GROUP BY d",
-            PAIRS + CUT + 2 * HISTOGRAM + GROUPS + ORDER,
-        ),
+        ("SELECT d, COUNT(*) FROM visits GROUP BY d", PAIRS + CUT + GROUPS),
+        ("SELECT d, COUNT(*), SUM(x) FROM visits GROUP BY d", PAIRS + CUT + CELLS + GROUPS),
         (
             "SELECT plan, COUNT(*) FROM visits JOIN people ON person = id GROUP BY plan",
-            TABLES + PAIRS + CUT + GROUPS + ORDER,
+            TABLES + PAIRS + CUT + GROUPS,
         ),
         (
             "SELECT plan, SUM(x) FROM visits JOIN people ON person = id GROUP BY plan",
-            TABLES + PAIRS + CUT + HISTOGRAM + GROUPS + ORDER,
+            TABLES + PAIRS + CUT + CELLS + GROUPS,
         ),
         (
             "SELECT k, COUNT(*), SUM(x) FROM visits GROUP BY k",
             PAIRS + CUT + 2 * HISTOGRAM + KEYS + GROUPS + ORDER + SHOWN,
         ),
-        ("SELECT SUM(x) FROM visits", PAIRS + ALL + HISTOGRAM + ALL),
+        ("SELECT SUM(x) FROM visits", PAIRS + CELLS + ALL),
         (MOST, WITHIN + PAIRS + ALL),
     ],
 )
