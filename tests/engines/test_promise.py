@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,26 +64,46 @@ def shop(tmp_path: Path) -> tuple[duckdb.DuckDBPyConnection, Path]:
     return source, folder
 
 
-def mean_the_same(folder: Path, elsewhere: Any, engine: str) -> None:
-    """Side by side, without noise: the rows, the columns and their types, and the price of each."""
+def mean_the_same(folder: Path, elsewhere: Mapping[str, Any]) -> None:
+    """Side by side, without noise: the rows, the columns and their types, the price of each, and intervals.
+
+    `elsewhere` has what connections to other engines take, by the engines' names.
+    """
     options: dict[str, Any] = {"policy": POLICY, "ledger": ":memory:", "epsilon": 10**15}
-    with dpsql.connect(str(folder), **options) as files, dpsql.connect(elsewhere, **options) as tables:
+    with ExitStack() as opened:
+        files = opened.enter_context(dpsql.connect(str(folder), **options))
+        others = {
+            engine: opened.enter_context(dpsql.connect(database, **options))
+            for engine, database in elsewhere.items()
+        }
         for sql in QUERIES:
-            ours, theirs = files.query(sql), tables.query(sql)
-            assert (theirs.columns, theirs.types, theirs.rows) == (ours.columns, ours.types, ours.rows), sql
-            assert theirs.receipt.loss == ours.receipt.loss
-            assert theirs.intervals(0.95) == ours.intervals(0.95)
-        assert ours.receipt.versions.keys() == {"duckdb", "dpsql", "sqlglot"}
-        assert theirs.receipt.versions.keys() == {engine, "dpsql", "sqlglot"}
+            ours = files.query(sql)
+            assert ours.receipt.versions.keys() == {"duckdb", "dpsql", "sqlglot"}
+            for engine, tables in others.items():
+                theirs = tables.query(sql)
+                assert (theirs.columns, theirs.types, theirs.rows) == (ours.columns, ours.types, ours.rows), (
+                    engine,
+                    sql,
+                )
+                assert theirs.receipt.loss == ours.receipt.loss
+                assert theirs.intervals(0.95) == ours.intervals(0.95)
+                assert theirs.receipt.versions.keys() == {engine, "dpsql", "sqlglot"}
+
+
+@contextmanager
+def on_postgres(server: Server, source: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """The URL of a database with the tables of `source`."""
+    with database(server, "shop") as (url, owner):
+        load(source, owner)
+        grant(owner)
+        yield url
 
 
 def test_five_queries_mean_the_same(server: Server, shop: tuple[duckdb.DuckDBPyConnection, Path]) -> None:
     """Of Parquet files and of PostgreSQL."""
     source, folder = shop
-    with database(server, "shop") as (url, owner):
-        load(source, owner)
-        grant(owner)
-        mean_the_same(folder, url, "postgresql")
+    with on_postgres(server, source) as url:
+        mean_the_same(folder, {"postgresql": url})
 
 
 SYNTHETIC = "SELECT store, EXTRACT(quarter FROM day) AS quarter FROM orders"
@@ -109,35 +131,36 @@ def test_synthetic_tables_and_regressions_are_of_postgresql_too(server: Server) 
     source.execute(
         "CREATE TABLE stores AS SELECT CAST(i AS INTEGER) AS store, 'c' AS city FROM range(5) AS t(i)"
     )
-    with database(server, "shop") as (url, owner):
-        load(source, owner)
-        grant(owner)
-        with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=10**6) as con:
-            exact = numbers_of(source)
-            made_of(con, exact, rounds=1)
-            made_of(con, exact, method="mst")
-            stream = con.stream(SYNTHETIC)
-            assert abs(stream.count("store = 1").value - 400) <= 5
-            copy = con.randomize(SYNTHETIC)
-            assert abs(len(copy) - 2_000) <= 2
-            fit = con.regress("price", {"d": "EXTRACT(day FROM day)"}, source="orders")
-            assert fit.columns == ("intercept", "d")
-            (truth,) = source.execute(
-                "SELECT regr_intercept(price, day(day)), regr_slope(price, day(day)) FROM orders"
-            ).fetchall()
-            assert all(abs(a - b) < 0.01 for a, b in zip(fit.rows[0], truth, strict=True))
+    with (
+        on_postgres(server, source) as url,
+        dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=10**6) as con,
+    ):
+        exact = numbers_of(source)
+        made_of(con, exact, rounds=1)
+        made_of(con, exact, method="mst")
+        stream = con.stream(SYNTHETIC)
+        assert abs(stream.count("store = 1").value - 400) <= 5
+        copy = con.randomize(SYNTHETIC)
+        assert abs(len(copy) - 2_000) <= 2
+        fit = con.regress("price", {"d": "EXTRACT(day FROM day)"}, source="orders")
+        assert fit.columns == ("intercept", "d")
+        (truth,) = source.execute(
+            "SELECT regr_intercept(price, day(day)), regr_slope(price, day(day)) FROM orders"
+        ).fetchall()
+        assert all(abs(a - b) < 0.01 for a, b in zip(fit.rows[0], truth, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_five_queries_mean_the_same_of_spark(
-    spark: Any, shop: tuple[duckdb.DuckDBPyConnection, Path], tmp_path: Path
+def test_five_queries_mean_the_same_of_all_three(
+    server: Server, spark: Any, shop: tuple[duckdb.DuckDBPyConnection, Path], tmp_path: Path
 ) -> None:
-    """Of Parquet files and of Spark."""
+    """Of Parquet files, of PostgreSQL and of Spark, open at once."""
     source, folder = shop
     sparks.load(source, spark, tmp_path / "spark", "shop")
     spark.catalog.setCurrentDatabase("shop")
-    mean_the_same(folder, spark, "spark")
+    with on_postgres(server, source) as url:
+        mean_the_same(folder, {"postgresql": url, "spark": spark})
     with dpsql.connect(spark, policy=POLICY, ledger=":memory:", epsilon=10**6) as con:
         made_of(con, numbers_of(source), method="mst")
