@@ -264,7 +264,7 @@ class SparkDialect:
         return f"FULL JOIN ({query}) AS {name} ON {equal}"
 
     def collected(self, items: Sequence[str], order: str) -> str:
-        """An array of arrays, which are in the order of their first elements; these differ."""
+        """An array of arrays, which are in the order of their elements."""
         return f"SORT_ARRAY(COLLECT_LIST(ARRAY({', '.join(items)})) FILTER (WHERE {order} IS NOT NULL))"
 
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:

@@ -104,11 +104,13 @@ def compared_and_summed(
                 f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
             )
         )
+    parts = Summand(times, clamp.subdivisions)
+    contribution = Summand(amount, _most_amount(analysis, clamp))
+    if clamp.total is not None or target.measure is None:
+        return compared, (parts, contribution, units)
     # The quotient of a sum over groups is not of 64 bits.
-    most = None if clamp.across_groups and not clamp.euclidean else clamp.subdivisions
-    values = () if target.measure is None else _values(analysis, target.measure, times, (clamp, most))
-    parts = (Summand(times, clamp.subdivisions), Summand(amount, _most_amount(analysis, clamp)))
-    return compared, (*parts, *(values if clamp.total is None else ()), units)
+    narrow = clamp.euclidean or not clamp.across_groups
+    return compared, (parts, contribution, *_values(analysis, target.measure, parts, narrow=narrow), units)
 
 
 def extent(clamp: Clamp, amount: str) -> str:
@@ -159,22 +161,19 @@ def _most_amount(analysis: Analysis, clamp: Clamp) -> int:
     )
 
 
-def _values(
-    analysis: Analysis, measure: int, times: str, divided: tuple[Clamp, int | None]
-) -> tuple[Summand, Summand]:
-    """The total of a measure, and its mean multiplied by `times`, towards zero; `divided` is the clamp, and the greatest multiple, if of 64 bits.
+def _values(analysis: Analysis, measure: int, times: Summand, *, narrow: bool) -> tuple[Summand, Summand]:
+    """The total of a measure, and its mean multiplied by `times`, which is `narrow` if it is of 64 bits, towards zero.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.
     """
     if analysis.measures[measure].lattice is None:
         return NOTHING, NOTHING
-    clamp, most = divided
-    total, greatest = f"COALESCE(t{measure}, 0)", most_total(analysis, analysis.measures[measure])
-    product = None if most is None else most * greatest
-    multiplied = f"{dialect().wide(f'({times})', product)} * {total}"
-    mean = dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product)
-    return Summand(total, greatest), Summand(mean, clamp.subdivisions * greatest)
+    total = Summand(f"COALESCE(t{measure}, 0)", most_total(analysis, analysis.measures[measure]))
+    most = times.most * total.most
+    product = most if narrow else None
+    multiplied = f"{dialect().wide(f'({times.text})', product)} * {total.text}"
+    return total, Summand(dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most)
 
 
 def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:
