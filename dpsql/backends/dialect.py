@@ -26,6 +26,15 @@ TABLES = 2**55
 """More rows than a table has: what the ids of rows of one of several tables are apart from those of the next."""
 
 
+def fits(number: int | None) -> bool:
+    """Whether a number is known, and of 64 bits with either sign.
+
+    >>> fits(-(2**63) + 1), fits(2**63), fits(None)
+    (True, False, False)
+    """
+    return number is not None and abs(number) < 2**63
+
+
 class Dialect(Protocol):
     """How one engine writes what emission asks for.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NoReturn
 
-from dpsql.backends.dialect import TABLES
+from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.postgres import columns, values
 from dpsql.backends.postgres.functions import SPELLINGS
 from dpsql.backends.quoting import identifier
@@ -198,11 +198,11 @@ class PostgresDialect:
 
     def wide(self, number: str, most: int | None = None) -> str:
         """NUMERIC has as many digits as it takes; BIGINT, where that suffices, is several times as quick."""
-        return number if _fits(most) else f"CAST({number} AS NUMERIC)"
+        return number if fits(most) else f"CAST({number} AS NUMERIC)"
 
     def narrow(self, number: str, low: int, high: int) -> str:
         """Cast within the ends, so that no number fails; of NULL, LEAST and GREATEST would make an end."""
-        if not _fits(low) or not _fits(high):
+        if not fits(low) or not fits(high):
             return number
         return f"CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
@@ -268,7 +268,7 @@ class PostgresDialect:
 
     def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
         """DIV of NUMERIC; the operator of BIGINT cuts digits off, too."""
-        return f"{dividend} / {divisor}" if _fits(most) else f"DIV({dividend}, {divisor})"
+        return f"{dividend} / {divisor}" if fits(most) else f"DIV({dividend}, {divisor})"
 
     def derived(self, query: str, name: str = '"#rows"', *, once: bool = False) -> str:
         """A query in FROM has a name; one with OFFSET is not merged into the query around it."""
@@ -311,11 +311,6 @@ class PostgresDialect:
 
 
 POSTGRES = PostgresDialect()
-
-
-def _fits(number: int | None) -> bool:
-    """Whether a number is known, and of 64 bits with either sign."""
-    return number is not None and abs(number) < 2**63
 
 
 def refuse(rule: str, hint: str | None = None) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from dpsql.backends.dialect import fits
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, held
@@ -187,11 +188,11 @@ class SparkDialect:
 
         BIGINT, where that suffices, is several times as quick.
         """
-        return number if _fits(most) else f"CAST({number} AS {WIDE})"
+        return number if fits(most) else f"CAST({number} AS {WIDE})"
 
     def narrow(self, number: str, low: int, high: int) -> str:
         """Within the ends, so that what is computed of it is; of NULL, LEAST and GREATEST would make an end."""
-        if not _fits(low) or not _fits(high):
+        if not fits(low) or not fits(high):
             return number
         return f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"
 
@@ -245,7 +246,7 @@ class SparkDialect:
 
         DIV of BIGINT cuts digits off, too; no divisor is 0.
         """
-        if _fits(most):
+        if fits(most):
             return f"{dividend} DIV {divisor}"
         ours, theirs = (f"CAST({number} AS {WIDE})" for number in (dividend, divisor))
         return f"CAST(TRY_DIVIDE({ours} - TRY_MOD({ours}, {theirs}), {theirs}) AS {WIDE})"
@@ -284,11 +285,6 @@ class SparkDialect:
     def collected_values(self, value: str) -> str:
         """An array, without NULL; an empty one is none."""
         return f"NULLIF(SORT_ARRAY(COLLECT_LIST({value})), CAST(ARRAY() AS ARRAY<BIGINT>))"
-
-
-def _fits(number: int | None) -> bool:
-    """Whether a number is known, and of 64 bits with either sign."""
-    return number is not None and abs(number) < 2**63
 
 
 def refuse(rule: str, hint: str | None = None) -> NoReturn:
