@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-64-bits-overflow",
-        "dpsql.backends.postgres.dialect:_fits",
+        "dpsql.backends.dialect:fits",
         "abs(number) < 2**63",
         "abs(number) < 2**80",
         "squares of contributions are taken to have 64 bits where they have more: a large value ends a query",
