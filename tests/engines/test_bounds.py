@@ -20,6 +20,7 @@ import dpsql
 from dpsql.aggregates import Moment
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.request.query import Query
 
@@ -153,21 +154,27 @@ def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection,
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
 
 
-@pytest.mark.parametrize("most", [7, 2**20, 2**24, 2**31, 2**40, 10**15])
-def test_64_bits_are_used_where_they_suffice(
-    world: tuple[Connection, Any], monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    """Histograms of clamps and sums are those of NUMERIC, at the ends of bounds and for units that exceed theirs.
+LARGEST = [7, 2**20, 2**24, 2**31, 2**40, 10**15]
+"""Bounds with which products of contributions come to need more than 64 bits: at first those of means, then squares."""
 
-    With the bounds, products of contributions come to need more than 64 bits: at first those of means, then squares.
-    """
+
+@pytest.mark.parametrize("scope", [BY_NORM, BY_SUM, BY_GROUP])
+@pytest.mark.parametrize("most", LARGEST)
+def test_64_bits_are_used_where_they_suffice(
+    world: tuple[Connection, Any], monkeypatch: pytest.MonkeyPatch, most: int, scope: ClampScope
+) -> None:
+    """Histograms of clamps and sums are those of NUMERIC, at the ends of bounds and for units that exceed theirs."""
     _, owner = world
-    policy = {**POLICY, "budget": {"epsilon": 10, "accountant": "zcdp", "delta": 1e-6}}
-    columns = {**POLICY["tables"]["t"]["columns"], "n": {"type": "integer", "bounds": [-most, most]}}
-    policy["tables"] = {"t": {"unit": "u", "rows_per_unit": 40, "columns": columns}}
+    hold(owner, extreme_rows(most))
+    url = world[0].engine.backend._url
+    require_the_same_of_wide_numbers(url, most, monkeypatch, "dpsql.backends.postgres.dialect.fits", scope)
+
+
+def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
+    """Rows at the ends of the bounds `most` and `-most` and beyond, of units within their bound of rows and beyond."""
     chance = random.Random(most)
-    ends = [-(2**63), -most, -1, 0, most // 3, most, 2**63 - 1, None]
-    held = [
+    ends = [least, -most, -1, 0, most // 3, most, -least - 1, None]
+    held: list[Row] = [
         (
             unit,
             chance.choice([0, 1, 2, None]),
@@ -179,18 +186,46 @@ def test_64_bits_are_used_where_they_suffice(
         for _ in range(chance.choice([1, 5, 40, 70]))
     ]
     # One has the greatest contribution to a single group, and one the least.
-    held += [(unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40)]
+    return [*held, *((unit, 1, "", 5.0, end) for unit, end in ((20, most), (21, -most)) for _ in range(40))]
+
+
+def require_the_same_of_wide_numbers(
+    database: Any, most: int, monkeypatch: pytest.MonkeyPatch, fits: str, scope: ClampScope = BY_NORM
+) -> None:
+    """Asserts that a statement gives the same where `fits` holds of no number, so that all are of a wide type."""
+    monkeypatch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (scope,))
+    monkeypatch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())
+    columns = {
+        **POLICY["tables"]["t"]["columns"],
+        "k": {"type": "integer", "values": [0, 1, 2]},
+        "n": {"type": "integer", "bounds": [-most, most]},
+    }
+    # Sums over groups are limited where noise is of l1 norms.
+    loss = {"accountant": "pure", "delta": 0} if scope == BY_SUM else {"accountant": "zcdp", "delta": 1e-6}
+    policy = {
+        **POLICY,
+        "budget": {"epsilon": 10, **loss},
+        "tables": {"t": {"unit": "u", "rows_per_unit": 40, "columns": columns}},
+    }
     found = []
     for suffices in (True, False):
         if not suffices:
-            monkeypatch.setattr("dpsql.backends.postgres.dialect._fits", lambda _: False)
-        with dpsql.connect(world[0].engine.backend._url, policy=policy, ledger=":memory:") as con:
+            monkeypatch.setattr(fits, lambda _: False)
+        with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
             (part,) = con.engine.prepare(
                 Query("SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k", epsilon=Fraction(1, 10))
             ).releases
-            hold(owner, held)
-            found.append((part.statement.sql, con.engine.backend.run(part.statement.sql).reveal()))
+            rows = con.engine.backend.run(part.statement.sql).reveal()
+            found.append((part.statement.sql, sorted((list(map(in_order, row)) for row in rows), key=str)))
     (narrow, ours), (wide, theirs) = found
-    assert any(clamp.euclidean for clamp in part.plan.clamps)
+    assert any(
+        (clamp.across_groups, clamp.euclidean) == (scope.across_groups, scope.euclidean)
+        for clamp in part.plan.clamps
+    )
     assert narrow != wide
     assert ours == theirs
+
+
+def in_order(value: Any) -> Any:
+    """The intervals of a histogram in their order, or another value."""
+    return sorted(value) if isinstance(value, list) else value

@@ -12,12 +12,23 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from engines import sparks
-from engines.test_bounds import POLICY, QUERIES, Row, require_within, rows, statistics
+from engines.test_bounds import (
+    LARGEST,
+    POLICY,
+    QUERIES,
+    Row,
+    extreme_rows,
+    require_the_same_of_wide_numbers,
+    require_within,
+    rows,
+    statistics,
+)
 from speeds import examples
 
 import dpsql
 from dpsql.aggregates import Moment
 from dpsql.connection import Connection
+from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.request.query import Query
 
@@ -90,3 +101,15 @@ def test_a_bound_is_reached(world: World) -> None:
     _, found = exact(world, QUERIES[3], [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])
     assert sum(group[ROWS] for group in found.values()) == 2
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
+
+
+@pytest.mark.parametrize("scope", [BY_NORM, BY_SUM, BY_GROUP])
+@pytest.mark.parametrize("most", [size for size in LARGEST if size < 2**31])
+def test_64_bits_are_used_where_they_suffice(
+    world: World, spark: Any, monkeypatch: pytest.MonkeyPatch, most: int, scope: ClampScope
+) -> None:
+    """Histograms of clamps and sums are those of DECIMAL, at the ends of bounds and for units that exceed theirs."""
+    _, hold = world
+    hold(extreme_rows(most, -(2**31)))
+    spark.catalog.setCurrentDatabase("bounds")
+    require_the_same_of_wide_numbers(spark, most, monkeypatch, "dpsql.backends.spark.dialect.fits", scope)

@@ -168,7 +168,8 @@ class SparkDialect:
             return f"SUM(CAST({points} AS {WIDE}))"
         if most < 2**PART:
             return f"CAST(SUM({points}) AS {WIDE})"
-        high, low = f"SUM(SHIFTRIGHT({points}, {PART}))", f"SUM({points} & {2**PART - 1})"
+        whole = f"TRY_CAST({points} AS BIGINT)"  # what is of another type is no greater
+        high, low = f"SUM(SHIFTRIGHT({whole}, {PART}))", f"SUM({whole} & {2**PART - 1})"
         return f"CAST(CAST({high} AS {WIDE}) * {2**PART} + {low} AS {WIDE})"
 
     def days(self, day: str) -> str:
