@@ -166,8 +166,8 @@ FAULTS = (
     Fault(
         "spark-parts-of-sums-overlap",
         "dpsql.backends.spark.dialect:SparkDialect.added",
-        'f"SUM({points} & {2**PART - 1})"',
-        'f"SUM({points} % {2**PART})"',
+        'f"SUM({whole} & {2**PART - 1})"',
+        'f"SUM({whole} % {2**PART})"',
         "what is left of a negative number is added up as what is below it",
         f"{_SPARK}::test_whole_numbers_do_not_wrap",
     ),
