@@ -40,10 +40,10 @@ def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
 class ClampHistogram:
     """The histogram of the contributions of a group's units: for each grid interval, its index and totals over its units.
 
-    The totals are, in order: the subdivisions of a point that a unit has in this group (1 if the clamp is per group); the
+    An interval may be there several times, with the totals of some of its units each. The totals are, in order: the subdivisions of a point that a unit has in this group (1 if the clamp is per group); the
     contribution; for rows of a measure, the sum of its values, and the unit's mean value times the subdivisions; last,
-    the number of units. Contributions of nothing have the index -1. If the clamp is across groups, the interval is that of the unit's contribution to all its groups,
-    and a unit is counted in its first group only. For a clamp on groups, the contribution is the rank of this group
+    the number of units. Contributions of nothing have the index -1. If the clamp is across groups, the interval is that of the
+    unit's contribution to all its groups, and a unit is counted in its first group only. For a clamp on groups, the contribution is the rank of this group
     among the unit's groups, and the last total counts ranks that start an interval.
     """
 

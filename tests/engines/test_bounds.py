@@ -154,11 +154,14 @@ def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection,
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
 
 
-LARGEST = [7, 2**20, 2**24, 2**31, 2**40, 10**15]
-"""Bounds with which products of contributions come to need more than 64 bits: at first those of means, then squares."""
+LARGEST = [7, 2**20, 2**24, 75_000_000, 2**31, 2**40, 10**15]
+"""Bounds with which products of contributions come to need more than 64 bits: at first those of means, then squares.
+
+The square of what a unit of 40 rows contributes is just below 2^63 with 75 million."""
+SCOPES = {"by norm": BY_NORM, "by sum": BY_SUM, "by group": BY_GROUP}
 
 
-@pytest.mark.parametrize("scope", [BY_NORM, BY_SUM, BY_GROUP])
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 @pytest.mark.parametrize("most", LARGEST)
 def test_64_bits_are_used_where_they_suffice(
     world: tuple[Connection, Any], monkeypatch: pytest.MonkeyPatch, most: int, scope: ClampScope

@@ -16,6 +16,7 @@ from engines.test_bounds import (
     LARGEST,
     POLICY,
     QUERIES,
+    SCOPES,
     Row,
     extreme_rows,
     require_the_same_of_wide_numbers,
@@ -28,7 +29,7 @@ from speeds import examples
 import dpsql
 from dpsql.aggregates import Moment
 from dpsql.connection import Connection
-from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, ClampScope
+from dpsql.planning.clamping import ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.request.query import Query
 
@@ -103,7 +104,7 @@ def test_a_bound_is_reached(world: World) -> None:
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
 
 
-@pytest.mark.parametrize("scope", [BY_NORM, BY_SUM, BY_GROUP])
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 @pytest.mark.parametrize("most", [size for size in LARGEST if size < 2**31])
 def test_64_bits_are_used_where_they_suffice(
     world: World, spark: Any, monkeypatch: pytest.MonkeyPatch, most: int, scope: ClampScope

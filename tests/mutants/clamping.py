@@ -7,7 +7,7 @@ from .fault import Fault
 _COMPUTED = "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
 _LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
 _STAGES = "tests/properties/test_stages.py"
-_CELLS = "tests/properties/test_clamp_cells.py::test_cells_have_the_totals_of_their_intervals"
+_JOINT = "tests/properties/test_joint_intervals.py::test_histograms_are_the_same"
 _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
@@ -503,19 +503,19 @@ FAULTS = (
     ),
     Fault(
         "totals-of-all-intervals",
-        "dpsql.sql.emit.clamp_cells:_Cells.totals",
+        "dpsql.sql.emit.joint_intervals:_JointIntervals.totals",
         'f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}"',
         'f"SUM({part}) AS {name}"',
         "units and rows count once for each clamp",
-        f"{_CELLS}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
+        f"{_JOINT}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
     ),
     Fault(
-        "cells-without-an-interval",
-        "dpsql.sql.emit.clamp_cells:_Cells.__init__",
+        "joint-intervals-of-two-clamps",
+        "dpsql.sql.emit.joint_intervals:_JointIntervals.__init__",
         'self.intervals.setdefault(interval, f"b{len(self.intervals)}")',
         'self.intervals.setdefault(interval, f"b{min(len(self.intervals), 1)}")',
         "a clamp is chosen by the contributions that another one limits",
-        f"{_CELLS}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
+        f"{_JOINT}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
     ),
     Fault(
         "each-group-a-unit-s-first",
@@ -523,7 +523,7 @@ FAULTS = (
         '["place AS g"]',
         '["1 AS g"]',
         "a unit moves the penalties once for each of its groups, on an engine that ranks those of all units",
-        f"{_CELLS}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+        f"{_JOINT}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "sums-over-units-of-64-bits",

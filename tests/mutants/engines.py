@@ -164,6 +164,22 @@ FAULTS = (
         f"{_SPARK}::test_whole_numbers_do_not_wrap",
     ),
     Fault(
+        "spark-parts-of-sums-of-another-type",
+        "dpsql.backends.spark.dialect:SparkDialect.added",
+        'whole = f"TRY_CAST({points} AS BIGINT)"',
+        "whole = points",
+        "a query with clamps on sums over all groups is refused",
+        "tests/engines/test_spark_bounds.py::test_64_bits_are_used_where_they_suffice[1048576-by sum]",
+    ),
+    Fault(
+        "spark-narrow-numbers-are-cut",
+        "dpsql.backends.spark.dialect:SparkDialect.narrow",
+        'f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high}) AS BIGINT)"',
+        'f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high} DIV 2) AS BIGINT)"',
+        "contributions are less than the noise is for, and the answers are wrong",
+        "tests/engines/test_spark_bounds.py::test_64_bits_are_used_where_they_suffice[1048576-by norm]",
+    ),
+    Fault(
         "spark-parts-of-sums-overlap",
         "dpsql.backends.spark.dialect:SparkDialect.added",
         'f"SUM({whole} & {2**PART - 1})"',

@@ -159,7 +159,9 @@ class SparkBackend:
 
         What it has planned of these tables it can plan again: the session and its settings are dpsql's own.
         """
-        known = hashlib.sha256("\0".join([sql, *(query for _, query in held)]).encode()).digest()
+        known = hashlib.sha256(
+            "\0".join([sql, *(query for _, query in held)]).encode(errors="surrogatepass")
+        ).digest()
         with self.snapshot():
             if not self._are_unchanged(sql, *(query for _, query in held)):
                 return False

@@ -22,10 +22,10 @@ from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, limited
-from dpsql.sql.emit.clamp_cells import few_cells, with_histograms
 from dpsql.sql.emit.clamp_histograms import COUNTED, counted_pairs, orders_groups
 from dpsql.sql.emit.dialect import common, dialect, holding, written_in
 from dpsql.sql.emit.group_keys import key_values
+from dpsql.sql.emit.joint_intervals import MOST_JOINT, most_joint_intervals, with_histograms
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
 from dpsql.sql.emit.sample import PLACEHOLDER, sampled_by
@@ -122,8 +122,9 @@ def _emitted(
 
 
 def _in_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
-    """Whether a release is read in stages, which takes longer than one statement where few cells are fetched and rows are held."""
-    return dialect().stages and not (dialect().holds and few_cells(analysis, clamps))
+    """Whether a release is read in stages: not where these hold rows, and one statement has few joint intervals."""
+    few = most_joint_intervals(analysis, clamps) <= MOST_JOINT
+    return dialect().stages and not (dialect().holds and few)
 
 
 def emit_sums(

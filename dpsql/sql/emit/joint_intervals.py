@@ -1,16 +1,18 @@
 """Emits the groups of a release with the histograms of its clamps, of one pass over the unit-group pairs.
 
+A joint interval is an interval for each clamp.
+
 Claim: a histogram has the totals that the pairs of its group and interval add up to, and no pair is missing from any.
-Why: a cell has the pairs of a group that are in the same interval of each clamp. Each pair is in one cell, and each cell in
-one interval of each histogram; so sums over the cells of an interval are sums over its pairs. Cells are added up by one
-histogram at a time, whose intervals are never NULL where those of the others are.
+Why: each pair is in one joint interval, and each joint interval in one interval of each histogram; so sums over the joint
+intervals with an interval are sums over its pairs. These are added up by one histogram at a time, whose intervals are never
+NULL where those of the others are.
 Source: Gray et al. 1997, "Data cube: a relational aggregation operator", section 3 (sums of sums).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.clamp_histogram import clamp_targets
@@ -19,26 +21,18 @@ from dpsql.sql.emit.clamp_histograms import COUNTED, NOTHING, Summand, compared_
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.unit_sums import UnitSums
 
-MOST_CELLS = 2**20
-"""With at most so many cells, pairs are added up by cells before these are by histograms."""
+MOST_JOINT = 2**20
+"""With at most so many joint intervals, pairs are added up by these before they are by intervals."""
 MOST_LISTED = 2**16
-"""With at most so many cells, their intervals are listed as they are, an interval once for each of its cells."""
+"""With at most so many, histograms have an interval once for each joint interval that it is in."""
 
 
-def most_cells(analysis: Analysis, clamps: Sequence[Clamp]) -> int | None:
-    """The most cells that all groups together have; None if they are not known."""
+def most_joint_intervals(analysis: Analysis, clamps: Sequence[Clamp]) -> float:
+    """The most joint intervals of all groups together; infinite if the groups are not known."""
     if analysis.release.keys and analysis.domains is None:
-        return None
-    places = [
-        len(clamp.grid) + 1 for clamp in clamps for _ in range(len(clamp.sides) * _contributions(clamp))
-    ]
-    return prod(map(len, analysis.domains or ())) * prod(places)
-
-
-def few_cells(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
-    """Whether they are known, and at most `MOST_CELLS`."""
-    most = most_cells(analysis, clamps)
-    return most is not None and most <= MOST_CELLS
+        return inf
+    sizes = [len(clamp.grid) + 1 for clamp in clamps for _ in range(len(clamp.sides) * _contributions(clamp))]
+    return prod(map(len, analysis.domains or ())) * prod(sizes)
 
 
 def _contributions(clamp: Clamp) -> int:
@@ -53,20 +47,20 @@ def with_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     frequency are included. If such a group were left out, one unit could change the histograms by the contributions of all
     its units.
     """
-    cells, most = _Cells(sums, clamps), most_cells(sums.analysis, clamps)
-    source, intervals = cells.of_pairs(keys), list(cells.intervals.values())
-    few = few_cells(sums.analysis, clamps)
-    if few:
-        source = cells.added_up(source, [*keys, *intervals], pairs=True)
-    if most is None or most > MOST_LISTED:
+    joint, most = _JointIntervals(sums, clamps), most_joint_intervals(sums.analysis, clamps)
+    source, intervals = joint.of_pairs(keys), list(joint.intervals.values())
+    if most <= MOST_JOINT:
+        source = joint.added_up(source, [*keys, *intervals], pairs=True)
+    if most > MOST_LISTED:
         sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
-        source = cells.added_up(source, [*keys, *intervals], pairs=not few, by=f"GROUPING SETS ({sets})")
+        by = f"GROUPING SETS ({sets})"
+        source = joint.added_up(source, [*keys, *intervals], pairs=most > MOST_JOINT, by=by)
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
-    listed = ", ".join([*keys, *cells.totals(), *cells.lists()])
+    listed = ", ".join([*keys, *joint.totals(), *joint.lists()])
     return f"SELECT {listed}\nFROM {dialect().derived(source)}{grouped}"
 
 
-class _Cells:
+class _JointIntervals:
     """The intervals of pairs, and what is added up of them, by their texts under their names."""
 
     def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:

@@ -12,11 +12,11 @@ from properties.worlds import World, policy
 
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.sql.emit import clamp_cells
+from dpsql.sql.emit import joint_intervals
 from dpsql.sql.emit.statement import Statement, emit
 
 LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
-"""The most cells that pairs are added up by, and the most that are listed: cells alone, cells and intervals, intervals alone."""
+"""The most joint intervals that pairs are added up by, and that are listed: these alone, then intervals, intervals alone."""
 DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all=True)]
 """The second knows which group is the first of a unit before it looks which of them count."""
 
@@ -24,9 +24,9 @@ DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all=True)]
 def statements(plan: MeasurementPlan, monkeypatch: pytest.MonkeyPatch) -> list[Statement]:
     """The statements of a plan in all ways, each of which is another."""
     found = []
-    for cells, listed in LIMITS:
-        monkeypatch.setattr(clamp_cells, "MOST_CELLS", cells)
-        monkeypatch.setattr(clamp_cells, "MOST_LISTED", listed)
+    for joint, listed in LIMITS:
+        monkeypatch.setattr(joint_intervals, "MOST_JOINT", joint)
+        monkeypatch.setattr(joint_intervals, "MOST_LISTED", listed)
         found += [emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, each) for each in DIALECTS]
     keys = plan.analysis.release.keys
     ways, orders = len(LIMITS) if plan.analysis.domains is not None or not keys else 1, 2 if keys else 1
@@ -50,7 +50,7 @@ def added_up(world: World, statement: Statement) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", [*CASES, *MORE], ids=str)
-def test_cells_have_the_totals_of_their_intervals(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_histograms_are_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Added up by the intervals of all clamps together first, or by those of each alone."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     _, plan = learning(world, case.sql, case.scope, together=case.together)
