@@ -193,7 +193,7 @@ def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
 
 
 def require_the_same_of_wide_numbers(
-    database: Any, most: int, monkeypatch: pytest.MonkeyPatch, fits: str, scope: ClampScope = BY_NORM
+    database: Any, most: int, monkeypatch: pytest.MonkeyPatch, fits: str, scope: ClampScope
 ) -> None:
     """Asserts that a statement gives the same where `fits` holds of no number, so that all are of a wide type."""
     monkeypatch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (scope,))
