@@ -33,6 +33,7 @@ import dpsql
 from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
 from dpsql.backends.spark.tables import Described
+from dpsql.connection import Connection
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),
@@ -59,11 +60,14 @@ _MEMORY = 1024 if sys.platform == "darwin" else 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One query: seconds to the answer, of it of the engine's statements, and to its Arrow table with intervals; peak MiB."""
+    """One query: seconds to the answer, of it of the engine's statements, and to its Arrow table with intervals; peak MiB.
+
+    `engine` is None where the query is the first of its session, before which no statement is run apart.
+    """
 
     size: int
     query: float
-    engine: float
+    engine: float | None
     table: float
     memory: float
 
@@ -166,17 +170,23 @@ def run(kind: str, size: int, options: argparse.Namespace, path: Path) -> Run:
         _opened(options.engine, cores, path, shape if options.generated else None) as (database, more),
         dpsql.connect(database, policy=policy, ledger=":memory:", **more) as con,
     ):
-        con.query("SELECT COUNT(*) FROM visits", epsilon=1)
-        part = con.engine.prepare(con._asked(sql, (), epsilon=10)).only
+        engine = None if options.once else _statements(con, sql)
         start = time.perf_counter()
-        run_statements(con.engine, part)
-        engine = time.perf_counter()
         result = con.query(sql, epsilon=10)
         answered = time.perf_counter()
         result.to_arrow_table(intervals=True)
         end = time.perf_counter()
         peak = _peak()
-    return Run(size, answered - engine, engine - start, end - answered, peak)
+    return Run(size, answered - start, engine, end - answered, peak)
+
+
+def _statements(con: Connection, sql: str) -> float:
+    """Seconds of the statements of the query, after another query."""
+    con.query("SELECT COUNT(*) FROM visits", epsilon=1)
+    part = con.engine.prepare(con._asked(sql, (), epsilon=10)).only
+    start = time.perf_counter()
+    run_statements(con.engine, part)
+    return time.perf_counter() - start
 
 
 def apart(kind: str, size: int, options: argparse.Namespace) -> Run:
@@ -190,6 +200,7 @@ def apart(kind: str, size: int, options: argparse.Namespace) -> Run:
             writer.join()
         given = [
             *(["--generated"] if options.generated else []),
+            *(["--once"] if options.once else []),
             "--accountant",
             options.accountant,
             "--engine",
@@ -211,16 +222,17 @@ def exponent(runs: Sequence[Run], of: str) -> float:
 def table(kind: str, runs: Sequence[Run]) -> Table:
     """The sizes of one kind, and the exponents."""
     shown = Table(title=f"growth with {kind}")
-    for name in (kind, "query s", "its SQL s", "Arrow table with intervals s", "peak MiB"):
+    apart = runs[0].engine is not None
+    measured = {"query": "query s", "engine": "its SQL s", "table": "Arrow table with intervals s"}
+    seconds = [of for of in measured if of != "engine" or apart]
+    for name in (kind, *(measured[of] for of in seconds), "peak MiB"):
         shown.add_column(name, justify="right")
     for each in runs:
-        times = (f"{seconds:,.3f}" for seconds in (each.query, each.engine, each.table))
+        times = (f"{getattr(each, of):,.3f}" for of in seconds)
         shown.add_row(f"{each.size:,}", *times, f"{each.memory:,.0f}")
     if len(runs) > 1:
         shown.add_section()
-        shown.add_row(
-            "exponent", *(f"{exponent(runs, of):.2f}" for of in ("query", "engine", "table", "memory"))
-        )
+        shown.add_row("exponent", *(f"{exponent(runs, of):.2f}" for of in (*seconds, "memory")))
     return shown
 
 
@@ -258,6 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cores", type=int, default=2, help="threads of Spark, where these do not grow")
     parser.add_argument(
         "--generated", action="store_true", help="Spark makes rows as it reads them, without a file"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="the first query of a session alone, without its SQL apart"
     )
     parser.add_argument(
         "--sizes", nargs="*", type=int, help="the sizes of each kind, in place of modest ones"

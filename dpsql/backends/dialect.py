@@ -83,6 +83,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def frames_of_groups(self) -> bool:
+        """Whether windows have frames of GROUPS; those of others are ranges of ranks."""
+        ...
+
+    @property
     def in_turn(self) -> bool:
         """Whether rows that a cheap condition leaves out are not looked at by others, as where each row is filtered by itself."""
         ...

@@ -346,6 +346,22 @@ FAULTS = (
         f"{_UNIT_ROWS}::test_windows_have_the_same_values[LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)]",
     ),
     Fault(
+        "ranges-of-values",
+        "dpsql.sql.emit.frames_of_groups:_ranged",
+        "(Order(rank, descending=False, nulls_first=False),)",
+        "window.order",
+        "a frame of GROUPS on Spark goes by the distance of values",
+        f"{_SPARK_UNIT_ROWS}::test_windows_have_the_same_values",
+    ),
+    Fault(
+        "groups-of-the-first-frame",
+        "dpsql.sql.emit.frames_of_groups:over_ranks",
+        "beside[_rank(window)]",
+        "columns[0]",
+        "two windows on Spark have the groups of one",
+        f"{_SPARK_UNIT_ROWS}::test_windows_have_the_same_values",
+    ),
+    Fault(
         "postgres-true-is-least",
         "dpsql.backends.postgres.dialect",
         """{"min": "BOOL_AND({0})", "max": "BOOL_OR({0})"}""",

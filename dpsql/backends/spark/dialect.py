@@ -13,7 +13,7 @@ from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, held
 from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, FrameKind, Windowed
+from dpsql.plan.expr import Call, Column, Windowed
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -45,7 +45,7 @@ _OPERATORS = (
 _BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median"})
 
 CANNOT = (
-    "frames of GROUPS and EXCLUDE in windows within a unit",
+    "frames with EXCLUDE in windows within a unit",
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
     "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
@@ -75,6 +75,7 @@ class SparkDialect:
     places: bool = False
     public_groups: bool = False
     ignores_nulls: bool = True
+    frames_of_groups: bool = False
     in_turn: bool = False
     by_place: frozenset[str] = _BY_PLACE
 
@@ -83,7 +84,7 @@ class SparkDialect:
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
                 refuse("Spark is not asked for this")
-            if isinstance(part, PerUnitWindows) and any(map(_odd_frame, part.windows)):
+            if isinstance(part, PerUnitWindows) and any(map(_excludes, part.windows)):
                 refuse(f"Spark is not asked for {CANNOT[0]}")
             if isinstance(part, Scan) and (
                 part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
@@ -306,6 +307,5 @@ def _read(scan: Scan) -> Iterator[Column]:
         yield item.column
 
 
-def _odd_frame(window: Windowed) -> bool:
-    frame = window.frame
-    return frame is not None and (frame.kind is FrameKind.GROUPS or frame.exclude != "")
+def _excludes(window: Windowed) -> bool:
+    return window.frame is not None and window.frame.exclude != ""

@@ -34,21 +34,21 @@ def without_nulls(source: PerUnitWindows) -> Project | None:
     own, asked = source.columns[: len(source.items)], source.columns[len(source.items) :]
     counts = _Counts()
     taken = [counts.taken(window) for window in source.windows]
-    inner = _renamed(own, _COUNTED, "i")
+    inner = renamed(own, _COUNTED, "i")
     counted = PerUnitWindows(
         source.input,
         _COUNTED,
         source.items,
-        tuple(_over(window, inner) for window in counts.windows),
+        tuple(over(window, inner) for window in counts.windows),
         (*inner.values(), *counts.columns),
     )
-    outer = _renamed(own, _TAKEN, "i") | _renamed(counts.columns, _TAKEN, "n")
-    values = tuple(_renamed(asked, _TAKEN, "w").values())
+    outer = renamed(own, _TAKEN, "i") | renamed(counts.columns, _TAKEN, "n")
+    values = tuple(renamed(asked, _TAKEN, "w").values())
     windows = PerUnitWindows(
         counted,
         _TAKEN,
         counted.columns,
-        tuple(_over(window, outer) for window in taken),
+        tuple(over(window, outer) for window in taken),
         (*outer.values(), *values),
     )
     columns = (
@@ -129,12 +129,12 @@ class _Counts:
         return self.columns[self.windows.index(counting)]
 
 
-def _renamed(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
+def renamed(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
     """Columns of another source for these."""
     return {column: Column(source, f"{letter}{place}", column.facts) for place, column in enumerate(columns)}
 
 
-def _over(window: Windowed, read: dict[Column, Column]) -> Windowed:
+def over(window: Windowed, read: dict[Column, Column]) -> Windowed:
     """The window over other columns."""
     return replace(
         window,

@@ -39,6 +39,7 @@ from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.frames_of_groups import over_ranks
 from dpsql.sql.emit.non_null_windows import without_nulls
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
@@ -221,9 +222,10 @@ class _Block:
                     return self.source(placed)
                 body = self._grouped(source, units=units)
             case PerUnitWindows():
-                valued = None if dialect().ignores_nulls else without_nulls(source)
-                if valued is not None:
-                    return self.source(valued)
+                other = None if dialect().ignores_nulls else without_nulls(source)
+                other = other if other is not None or dialect().frames_of_groups else over_ranks(source)
+                if other is not None:
+                    return self.source(other)
                 body = self._windows(source)
             case SetOperation():
                 count = len(private_scans(source.left))

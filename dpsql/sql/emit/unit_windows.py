@@ -20,10 +20,11 @@ from dpsql.sql.emit.per_unit_aggregates import one_zero, per_unit_aggregate, wit
 from dpsql.sql.emit.scalars import cast, ordered, write
 
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
-"""Functions of the place of a row, which a frame does not change."""
+"""Functions of the place of a row among all."""
 _CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
 """Functions that choose a row of the frame by its place."""
 _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
+"""Functions of the place of a row among those that differ in order."""
 
 
 def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Column]) -> str:
@@ -52,12 +53,12 @@ def _argument(argument: Expr, window: Windowed) -> str:
 def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
     """The partition, which is of one unit, the order and the frame."""
     by_place = window.function in _PLACED | _CHOSEN
-    by_rows = window.frame is not None and window.frame.kind is FrameKind.ROWS
+    kind = None if window.frame is None or window.function in _RANKED else window.frame.kind
     order = [ordered(item) for item in window.order]
-    if by_place or by_rows:
+    if by_place or kind is FrameKind.ROWS:
         order += [ordered(Order(item, descending=False, nulls_first=False)) for item in items]
-    if window.function in _RANKED and not order:
-        order = [unit]  # not every engine ranks rows without an order
+    if (window.function in _RANKED or kind is FrameKind.GROUPS) and not order:
+        order = [unit]  # not every engine ranks or groups rows without an order
     parts = [f"PARTITION BY {', '.join([unit, *map(write, window.partition)])}"]
     parts += [f"ORDER BY {', '.join(order)}"] * bool(order)
     frame = _frame(window)
@@ -65,8 +66,8 @@ def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
 
 
 def _frame(window: Windowed) -> str | None:
-    """The frame, which is one of ROWS where a function chooses a row among those that are equal in order."""
-    if window.function in _PLACED:
+    """The frame: none where it changes nothing, and one of ROWS where a function chooses among rows that are equal in order."""
+    if window.function in _PLACED | _RANKED:
         return None
     if window.function in _CHOSEN:
         return frame_text(rows_frame(window))
