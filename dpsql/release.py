@@ -408,7 +408,7 @@ class _Staged:
         targets = clamp_targets(plan.clamps)
         found: list[dict[int, int]] = [{} for _ in targets]
         for target, interval, units in histograms.reveal():
-            found[target][interval] = _whole(units)
+            found[target][interval] = found[target].get(interval, 0) + _whole(units)
         each = zip(targets, found, strict=True)
         return cls(
             tuple(ClampHistogram.of_units(plan.clamps[target.clamp], held) for target, held in each), read

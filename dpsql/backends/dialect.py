@@ -177,6 +177,14 @@ class Dialect(Protocol):
         """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
         ...
 
+    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:
+        """The items of a SELECT that has a row for each end: its place as `b`, and as `n` how many numbers are in its interval.
+
+        In an interval are numbers up to its end and above the one before, in the first all below too, and in the last all
+        above. Ends rise from 0. `n` is NULL if there are no numbers. None for engines that group rows by interval instead.
+        """
+        ...
+
     def shifted(self, number: str, bits: int) -> str:
         """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.backends.dialect import TABLES
+from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.duckdb import columns, values
 from dpsql.backends.quoting import table_name
 from dpsql.plan.expr import Call, Column
@@ -112,6 +112,14 @@ class DuckDBDialect:
     def microseconds(self, moment: str) -> str:
         """EPOCH_US."""
         return f"EPOCH_US({moment})"
+
+    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str:
+        """HISTOGRAM looks ends up, where a CASE of as many is planned for longer than it runs. The casts are within the ends."""
+        kind = "BIGINT" if fits(ends[-1]) else "HUGEINT"
+        least, *_, most = ends
+        listed = f"[{', '.join(map(str, ends))}]::{kind}[]"
+        counts = f"HISTOGRAM(CAST(GREATEST(LEAST({number}, {most}), {least}) AS {kind}), {listed})"
+        return f"UNNEST([{', '.join(map(str, places))}]) AS b, UNNEST(MAP_VALUES({counts})) AS n"
 
     def shifted(self, number: str, bits: int) -> str:
         """An operator."""

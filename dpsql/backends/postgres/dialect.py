@@ -193,6 +193,10 @@ class PostgresDialect:
         """EXTRACT gives a NUMERIC, which is exact."""
         return f"CAST(EXTRACT(EPOCH FROM {moment}) * 1000000 AS BIGINT)"
 
+    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> None:  # noqa: ARG002
+        """Rows are grouped by interval."""
+        return
+
     def shifted(self, number: str, bits: int) -> str:
         """An operator."""
         return f"({number} >> {bits})"

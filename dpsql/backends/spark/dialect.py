@@ -181,6 +181,10 @@ class SparkDialect:
         """In the session's time zone, which is UTC."""
         return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
 
+    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> None:  # noqa: ARG002
+        """Rows are grouped by interval."""
+        return
+
     def shifted(self, number: str, bits: int) -> str:
         """Not the operator, which the parser reads as the end of two types where ARRAY stands before."""
         return f"SHIFTRIGHT({number}, {bits})"

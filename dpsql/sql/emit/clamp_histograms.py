@@ -82,6 +82,23 @@ def interval_of(compared: str, clamp: Clamp) -> str:
     return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END"
 
 
+def intervals_of(compared: str, clamp: Clamp, source: str) -> str:
+    """The query of how many rows of `source` have their contribution in an interval: its index `b`, or -1 for none, and the number `n`.
+
+    Claim: intervals are those of `interval_of`.
+    Why: of equal thresholds the first is that of a contribution up to them, and the last index has all beyond the last threshold.
+    """
+    ends, places = [0], [-1]
+    for place, threshold in enumerate(clamp.thresholds):
+        if threshold > ends[-1]:
+            ends.append(threshold)
+            places.append(place)
+    items = dialect().binned(compared, [*ends, ends[-1] + 1], [*places, len(clamp.thresholds) - 1])
+    if items is not None:
+        return f"{items} FROM {source}"
+    return f"{interval_of(compared, clamp)} AS b, COUNT(*) AS n FROM {source} GROUP BY b"
+
+
 def compared_and_summed(
     analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[Summand, ...]]:

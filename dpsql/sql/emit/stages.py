@@ -28,7 +28,7 @@ from dpsql.sql.emit.clamp_histograms import (
     compared_and_summed,
     counted_pairs,
     extent,
-    interval_of,
+    intervals_of,
     plain_pairs,
     total_name,
 )
@@ -98,13 +98,11 @@ def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
 
 def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
     if clamp.amount is Amount.GROUPS:
-        source, compared, counted = _units(), GROUPS, "COUNT(*)"
+        compared = GROUPS
     else:
-        compared, summed = compared_and_summed(analysis, clamp, target)
-        source, counted = (_units(), "COUNT(*)") if clamp.across_groups else (PAIRS, summed[-1].sum)
-    return (
-        f"SELECT {index} AS t, {interval_of(compared, clamp)} AS b, {counted} AS n FROM {source} GROUP BY b"
-    )
+        compared, _ = compared_and_summed(analysis, clamp, target)
+    of_units = clamp.amount is Amount.GROUPS or clamp.across_groups
+    return f"SELECT {index} AS t, {intervals_of(compared, clamp, _units() if of_units else PAIRS)}"
 
 
 def _units() -> str:
