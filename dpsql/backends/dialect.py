@@ -83,6 +83,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def decimals(self) -> bool:
+        """Whether lattice points of DECIMAL are computed of it, which has no NaN and is faster than DOUBLE."""
+        ...
+
+    @property
     def frames_of_groups(self) -> bool:
         """Whether windows have frames of GROUPS; those of others are ranges of ranks."""
         ...

@@ -30,6 +30,7 @@ class DuckDBDialect:
     places: bool = True
     public_groups: bool = True
     ignores_nulls: bool = True
+    decimals: bool = True
     frames_of_groups: bool = True
     in_turn: bool = False
     by_place: frozenset[str] = frozenset()

@@ -83,6 +83,7 @@ class PostgresDialect:
     places: bool = False
     public_groups: bool = False
     ignores_nulls: bool = False
+    decimals: bool = False
     frames_of_groups: bool = True
     in_turn: bool = True
     by_place: frozenset[str] = _BY_PLACE

@@ -75,6 +75,7 @@ class SparkDialect:
     places: bool = False
     public_groups: bool = False
     ignores_nulls: bool = True
+    decimals: bool = False
     frames_of_groups: bool = False
     in_turn: bool = False
     by_place: frozenset[str] = _BY_PLACE

@@ -71,6 +71,19 @@ def key_present(key: Key, analysis: Analysis) -> str | None:
     return f"{text} IS NOT NULL" if indexed_column(key, analysis.release.input) is None else f"{text} > 0"
 
 
+def groups_present(analysis: Analysis) -> str:
+    """HAVING, of rows that are grouped without `key_present` of places: an engine would look these up twice for each row.
+
+    It looks at a group's count, or an engine would make a condition on rows of it.
+    """
+    places = [
+        f"{key.name} > 0"
+        for key in analysis.release.keys
+        if not nullable(key.expr) and indexed_column(key, analysis.release.input) is not None
+    ]
+    return f"\n  HAVING CASE WHEN COUNT(*) > 0 THEN {' AND '.join(places)} END" if places else ""
+
+
 def key_values(analysis: Analysis) -> dict[str, str]:
     """For each key that is grouped by its place, by name, the SQL of its value."""
     found = {key.name: indexed_column(key, analysis.release.input) for key in analysis.release.keys}

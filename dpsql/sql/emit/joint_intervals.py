@@ -65,6 +65,7 @@ class _JointIntervals:
 
     def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:
         self.intervals: dict[str, str] = {}
+        self._compared: dict[str, str] = {}  # with many thresholds, so these are computed once
         self._added: dict[Summand, str] = {}
         self._totals = {name: self._named(part) for name, part in sums.of_units.items()}
         self._lists: list[tuple[str, list[str]]] = []
@@ -75,7 +76,7 @@ class _JointIntervals:
             if clamp.total is None and target.measure in apart:
                 # A total with a clamp of its own is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
-            interval = interval_of(compared, clamp)
+            interval = interval_of(self._compared.setdefault(compared, f"y{len(self._compared)}"), clamp)
             name = self.intervals.setdefault(interval, f"b{len(self.intervals)}")
             self._lists.append((name, [self._named(part) for part in summed]))
 
@@ -85,7 +86,8 @@ class _JointIntervals:
     def of_pairs(self, keys: Sequence[str]) -> str:
         """The query of all pairs, with their intervals and what is added up."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._added.items())]
-        source = dialect().derived(f"SELECT * FROM {COUNTED}", once=True)
+        compared = [f"{text} AS {name}" for text, name in self._compared.items()]
+        source = dialect().derived(f"SELECT {', '.join(['*', *compared])} FROM {COUNTED}", once=True)
         return f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {source}"
 
     def added_up(self, source: str, columns: Sequence[str], *, pairs: bool, by: str = "") -> str:

@@ -57,12 +57,18 @@ _FEW = 100
 UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
-def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand | None = None) -> str:
+def rows(
+    analysis: Analysis,
+    values: Measurand | None = None,
+    ordered: Measurand | None = None,
+    *,
+    all_places: bool = False,
+) -> str:
     """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
     These are values, or lattice points where scans offer them: `unit_sums.total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
-    are put in order, it alone as `x`.
+    are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.groups_present` leaves out.
     """
     release, units = analysis.release, analysis.bound.per_unit
     items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
@@ -79,7 +85,12 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         items += [f"{points[index] or _aggregated(part)} AS x{index}" for index, part in summed]
         read = [part.expr for index, part in summed if points[index] is None]
         offered += scan_points(analysis)
-    where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
+    present = [
+        group_keys.key_present(key, analysis)
+        for key in release.keys
+        if not (all_places and group_keys.indexed_column(key, release.input) is not None)
+    ]
+    where = [text for text in present if text is not None]
     rate = sampling_rate(release.input)
     if units:
         name = unit_of(release.input)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.plan.expr import Column
+from dpsql.sql.emit.decimal_points import decimal_point
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.lattice import clamped_as_read, is_own_point, point
 from dpsql.sql.emit.scalars import identifier
@@ -23,7 +24,9 @@ def scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
     for index, measure in enumerate(analysis.measures):
         column = point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:
-            text = point(column, measure.lattice, dialect().clean(column), measure.interval)
+            text = decimal_point(column, measure.lattice)
+            if text is None:
+                text = point(column, measure.lattice, dialect().clean(column), measure.interval)
             yield column.source, f"{text} AS {_name(index)}"
 
 

@@ -24,7 +24,7 @@ from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, limited
 from dpsql.sql.emit.clamp_histograms import COUNTED, counted_pairs, orders_groups
 from dpsql.sql.emit.dialect import common, dialect, holding, written_in
-from dpsql.sql.emit.group_keys import key_values
+from dpsql.sql.emit.group_keys import groups_present, key_values
 from dpsql.sql.emit.joint_intervals import MOST_JOINT, most_joint_intervals, with_histograms
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
@@ -234,10 +234,10 @@ def _per_row(sums: UnitSums, keys: list[str]) -> str:
     return "\n".join([*lines, *_grouping(keys, analysis.bound.min_frequency)])
 
 
-def _rows(analysis: Analysis) -> str:
+def _rows(analysis: Analysis, *, all_places: bool = False) -> str:
     """The rows in FROM. What is more than a column is clamped, which reads it several times: it is computed once."""
     computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
-    return dialect().derived(rows(analysis), once=computed)
+    return dialect().derived(rows(analysis, all_places=all_places), once=computed)
 
 
 def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
@@ -273,7 +273,7 @@ def _pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tuple[li
     analysis, bound = sums.analysis, sums.analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.of_rows])}\n"
-        f"  FROM {_rows(analysis)}\n  GROUP BY {', '.join(['u', *keys])}"
+        f"  FROM {_rows(analysis, all_places=True)}\n  GROUP BY {', '.join(['u', *keys])}{groups_present(analysis)}"
     )
     if not keys:
         listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])

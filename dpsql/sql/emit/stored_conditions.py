@@ -112,7 +112,14 @@ def _stored(condition: Expr) -> tuple[Column, str] | None:
 
 
 def _decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
-    """The decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same.
+    """The decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same."""
+    values = [other.value if isinstance(other, Literal) else None for other in others]
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    return stored_decimals(column, numbers) if len(numbers) == len(values) else None
+
+
+def stored_decimals(column: Column, values: Iterable[float]) -> list[str] | None:
+    """Numbers as decimals of the column's type, with which a DECIMAL compares as with these; None where it does not.
 
     Of at most 15 digits, each has a DOUBLE of its own, and these are in the same order.
     """
@@ -120,10 +127,7 @@ def _decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
     if digits is None or digits[0] > _MOST_DIGITS:
         return None
     found = list[str]()
-    for other in others:
-        value = other.value if isinstance(other, Literal) else None
-        if not isinstance(value, (int, float)):
-            return None
+    for value in values:
         units = round(Fraction(value) * 10 ** digits[1])
         near = Decimal(units).scaleb(-digits[1])
         if abs(units) >= 10**_MOST_DIGITS or float(near) != value:
