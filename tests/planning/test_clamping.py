@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import exp
 from statistics import NormalDist
@@ -21,6 +22,7 @@ import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.analysis.lattice import Lattice
+from dpsql.backends.duckdb.dialect import DuckDBDialect
 from dpsql.connection import Connection
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.errors import VerificationError
@@ -37,7 +39,8 @@ from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.statistics import complementary_vector
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
-from dpsql.sql.emit.clamp_histograms import _interval_index
+from dpsql.sql.emit.clamp_histograms import _interval_index, intervals_of
+from dpsql.sql.emit.dialect import written_in
 from dpsql.uncertainty.cut_off import MANY_GROUPS, NOTHING, allowance
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
@@ -159,6 +162,33 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
     texts = ", ".join(_interval_index(f"{amount}::HUGEINT", points) for amount in amounts)
     (found,) = duckdb.sql(f"SELECT {texts}").fetchall()
     assert found == tuple(next(at for at, one in enumerate(points) if amount <= one) for amount in amounts)
+
+
+class Grouped(DuckDBDialect):
+    """DuckDB's, of which rows are grouped by interval."""
+
+    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> None:  # type: ignore[override]
+        """As of other engines."""
+
+
+@given(st.lists(st.integers(0, 9) | st.integers(0, 2**62) | st.integers(0, 2**120), min_size=1, max_size=9))
+def test_rows_are_counted_in_the_interval_that_they_are_grouped_by(points: list[int]) -> None:
+    """With points that are equal, zero or of more than 64 bits; of no contribution, and beyond the last point."""
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), tuple(sorted(points)), Exponential(Fraction(1)))
+    near = [point + step for point in points for step in (-1, 0, 1)]
+    rows = f"(SELECT UNNEST([{', '.join(map(str, [*near, -(2**90)]))}]::HUGEINT[]) AS v)"
+    found = []
+    for target in (DuckDBDialect(), Grouped()):
+        with written_in(target):
+            counts = Counter[int]()
+            for place, units in duckdb.sql(f"SELECT {intervals_of('v', clamp, rows)}").fetchall():
+                counts[place] += units
+            found.append(+counts)
+            empty = f"{rows} WHERE v IS NULL"
+            counted = duckdb.sql(f"SELECT {intervals_of('v', clamp, empty)}").fetchall()
+            assert not any(units for _, units in counted)
+    assert found[0] == found[1]
+    assert found[0].total() == len(near) + 1
 
 
 def test_all_groups_take_part_in_the_choice() -> None:

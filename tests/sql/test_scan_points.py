@@ -1,15 +1,26 @@
-"""Lattice points that are computed where a table is read: DuckDB adds them up before it joins, and the sums are the same."""
+"""Lattice points that are computed where a table is read: DuckDB adds them up before it joins, and the sums are the same.
+
+Of DECIMAL they are what they are of DOUBLE.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dpsql
+from dpsql.analysis.analyse import Measurand
+from dpsql.plan.expr import Column
+from dpsql.sql.emit.decimal_points import decimal_point
+from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.lattice import point
 
 RULES = {
     "version": 1,
@@ -89,3 +100,93 @@ def in_order(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return sorted(
         ([sorted(value) if isinstance(value, list) else value for value in row] for row in rows), key=str
     )
+
+
+DECIMALS = {
+    "DECIMAL(4,1)": ((-2, 5), (0.3, 7.7), (-0.1, 999.9), (-5000, 5000), (5, 5)),
+    "DECIMAL(3,3)": ((0, 1), (-0.001, 0.5)),
+    "DECIMAL(9,0)": ((-2, 5), (0, 10**9)),
+    "DECIMAL(15,2)": ((0, 600_000), (-9_999_999.99, 10_000_000), (0.07, 4.35)),
+}
+"""Bounds by the type of a column, whose points are computed of it."""
+
+
+def measured(made: duckdb.DuckDBPyConnection, bounds: tuple[float, float]) -> Measurand:
+    """What is added up of a column with these bounds."""
+    declared = {
+        "unit": "id",
+        "rows_per_unit": 9,
+        "columns": {"x": {"type": "double", "bounds": list(bounds)}},
+    }
+    rules = {**RULES, "tables": {"t": declared}}
+    with dpsql.connect(made, policy=rules, ledger=":memory:") as con:
+        found = con.explain("SELECT SUM(x) FROM t", epsilon=1).prepared.releases[0].plan.analysis.measures
+    return found[0]
+
+
+def points(measure: Measurand) -> tuple[str | None, str]:
+    """The SQL of a point, of DECIMAL and of DOUBLE."""
+    column = measure.expr
+    assert isinstance(column, Column)
+    assert measure.lattice is not None
+    of_double = point(column, measure.lattice, dialect().clean(column), measure.interval)
+    return decimal_point(column, measure.lattice), of_double
+
+
+@pytest.mark.parametrize(("kind", "bounds"), [(kind, each) for kind in DECIMALS for each in DECIMALS[kind]])
+def test_points_of_decimals_are_those_of_doubles(kind: str, bounds: tuple[float, float]) -> None:
+    """Of all values of the small types, and of those about zero, the bounds and the ends of the type of others."""
+    digits, scale = map(int, kind[len("DECIMAL(") : -1].split(","))
+    last = 10**digits - 1
+    about = [0, last, -last, *(round(end * 10**scale) for end in bounds)]
+    units = (
+        range(-last, last + 1) if digits <= 4 else [end + step for end in about for step in range(-999, 1000)]
+    )
+    with duckdb.connect() as made:
+        made.execute(f"CREATE TABLE t (id INTEGER, x {kind}); INSERT INTO t VALUES (-1, NULL)")
+        made.execute(
+            f"INSERT INTO t SELECT 0, CAST(u * {10.0**-scale} AS {kind}) FROM (SELECT UNNEST(?) AS u) WHERE ABS(u) <= {last}",
+            [list(units)],
+        )
+        ours, theirs = points(measured(made, bounds))
+        assert ours is not None
+        assert made.execute(
+            f"SELECT COUNT(*) FROM t WHERE ({ours}) IS DISTINCT FROM ({theirs})"
+        ).fetchall() == [(0,)]
+        ((low, high, missing),) = made.execute(
+            f"SELECT MIN({ours}), MAX({ours}), COUNT(*) FILTER (WHERE ({ours}) IS NULL) FROM t"
+        ).fetchall()
+    assert missing == 1
+    assert (low, high) == tuple(max(-last, min(last, round(end * 10**scale))) for end in bounds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    [
+        ("DECIMAL(16,2)", (0, 10)),  # more digits than a DOUBLE tells apart
+        ("DECIMAL(12,6)", (0, 10)),  # more digits than 64 bits have
+        ("DECIMAL(4,1)", (0, 0.25)),
+        ("DECIMAL(15,2)", (0, 10**8)),  # whose points are not hundredths
+        ("DOUBLE", (0, 10)),
+        ("FLOAT", (0, 10)),
+    ],
+)
+def test_other_points_are_computed_of_a_double(kind: str, bounds: tuple[float, float]) -> None:
+    """Where a point might be another, or not be of 64 bits."""
+    with duckdb.connect() as made:
+        made.execute(f"CREATE TABLE t (id INTEGER, x {kind})")
+        assert points(measured(made, bounds))[0] is None
+
+
+def test_numbers_that_no_decimal_of_the_type_is_are_clamped(tmp_path: Path) -> None:
+    """A file may have numbers with more digits than its type says."""
+    units = [9 * 10**18, -9 * 10**18, 10**15, 60_000_001, -1]
+    numbers = b"".join(each.to_bytes(16, "little", signed=True) for each in units)
+    column = pa.Array.from_buffers(pa.decimal128(15, 2), len(units), [None, pa.py_buffer(numbers)])
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": range(len(units)), "x": column}), path, store_decimal_as_integer=True)
+    with duckdb.connect() as made:
+        made.execute(f"CREATE TABLE t AS SELECT id, CAST(0 AS DECIMAL(15,2)) AS x FROM '{path}'")
+        ours, theirs = points(measured(made, (0, 600_000)))
+        found = made.execute(f"SELECT {ours}, {theirs} FROM '{path}'").fetchall()
+    assert found == [(value, value) for value in (60_000_000, 0, 60_000_000, 60_000_000, 0)]
