@@ -7,6 +7,12 @@ from .fault import Fault
 _MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
 _STORED = "tests/sql/test_stored_conditions.py"
+_POINTS = "tests/sql/test_scan_points.py"
+_DECIMAL = """
+f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low}"
+f" WHEN {read} IS NULL THEN {read} ELSE {high} END"
+"""
+_CLAMPING = "tests/planning/test_clamping.py"
 FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
@@ -200,6 +206,54 @@ FAULTS = (
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
         "tests/sql/test_emit.py::test_a_key_that_the_policy_excludes_comes_in_no_combination",
+    ),
+    Fault(
+        "excluded-groups-kept",
+        "dpsql.sql.emit.group_keys:groups_present",
+        'f"{key.name} > 0"',
+        'f"{key.name} >= 0"',
+        "a key that the policy excludes is shown beside another key, and takes the place of a group that counts",
+        "tests/sql/test_emit.py::test_a_key_that_the_policy_excludes_comes_in_no_combination",
+    ),
+    Fault(
+        "decimals-beyond-their-bound",
+        "dpsql.sql.emit.decimal_points:decimal_point",
+        f"({_DECIMAL})",
+        f"({_DECIMAL.replace('ELSE {high}', 'ELSE {read}')})",
+        "a decimal above its bound is added up as it is",
+        f"{_POINTS}::test_points_of_decimals_are_those_of_doubles[DECIMAL(15,2)-bounds9]",
+    ),
+    Fault(
+        "missing-decimals-are-the-bound",
+        "dpsql.sql.emit.decimal_points:decimal_point",
+        f"({_DECIMAL})",
+        f"({_DECIMAL.replace(' WHEN {read} IS NULL THEN {read}', '')})",
+        "a decimal that is missing counts as the upper bound",
+        f"{_POINTS}::test_points_of_decimals_are_those_of_doubles[DECIMAL(15,2)-bounds9]",
+    ),
+    Fault(
+        "decimals-of-too-many-digits",
+        "dpsql.sql.emit.decimal_points:decimal_point",
+        "sum(digits) + 1 > _MOST_DIGITS",
+        "sum(digits) > 99",
+        "points of decimals are computed in 128 bits, which takes longer than DOUBLE",
+        f"{_POINTS}::test_other_points_are_computed_of_a_double[DECIMAL(12,6)-bounds1]",
+    ),
+    Fault(
+        "beyond-the-last-point-is-up-to-it",
+        "dpsql.sql.emit.clamp_histograms:intervals_of",
+        "len(clamp.thresholds) - 1",
+        "places[-1]",
+        "units beyond the last point are not in the last interval where two points are equal",
+        f"{_CLAMPING}::test_rows_are_counted_in_the_interval_that_they_are_grouped_by",
+    ),
+    Fault(
+        "intervals-of-64-bits",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.binned",
+        '"BIGINT" if fits(ends[-1]) else "HUGEINT"',
+        '"BIGINT"',
+        "a query whose totals may have more than 64 bits fails",
+        f"{_CLAMPING}::test_rows_are_counted_in_the_interval_that_they_are_grouped_by",
     ),
     Fault(
         "rows-of-nobody-kept",
