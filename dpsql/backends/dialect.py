@@ -83,11 +83,6 @@ class Dialect(Protocol):
         ...
 
     @property
-    def decimals(self) -> bool:
-        """Whether lattice points of DECIMAL are computed of it, which has no NaN and is faster than DOUBLE."""
-        ...
-
-    @property
     def frames_of_groups(self) -> bool:
         """Whether windows have frames of GROUPS; those of others are ranges of ranks."""
         ...
@@ -180,6 +175,13 @@ class Dialect(Protocol):
 
     def microseconds(self, moment: str) -> str:
         """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
+        ...
+
+    def decimal_point(self, stored: str, low: str, high: str, factor: int) -> str | None:
+        """A DECIMAL clamped to two others, times a power of ten, as a whole number of 64 bits; NULL of NULL.
+
+        All have at most 15 digits, and the product 18. None for engines in which DOUBLE is as fast.
+        """
         ...
 
     def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:

@@ -8,10 +8,6 @@ _MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statis
 
 _STORED = "tests/sql/test_stored_conditions.py"
 _POINTS = "tests/sql/test_scan_points.py"
-_DECIMAL = """
-f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low}"
-f" WHEN {read} IS NULL THEN {read} ELSE {high} END"
-"""
 _CLAMPING = "tests/planning/test_clamping.py"
 FAULTS = (
     Fault(
@@ -217,17 +213,17 @@ FAULTS = (
     ),
     Fault(
         "decimals-beyond-their-bound",
-        "dpsql.sql.emit.decimal_points:decimal_point",
-        f"({_DECIMAL})",
-        f"({_DECIMAL.replace('ELSE {high}', 'ELSE {read}')})",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.decimal_point",
+        'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
+        'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {stored}"',
         "a decimal above its bound is added up as it is",
         f"{_POINTS}::test_points_of_decimals_are_those_of_doubles[DECIMAL(15,2)-bounds9]",
     ),
     Fault(
         "missing-decimals-are-the-bound",
-        "dpsql.sql.emit.decimal_points:decimal_point",
-        f"({_DECIMAL})",
-        f"({_DECIMAL.replace(' WHEN {read} IS NULL THEN {read}', '')})",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.decimal_point",
+        'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
+        'f"WHEN {stored} < {low} THEN {low} ELSE {high}"',
         "a decimal that is missing counts as the upper bound",
         f"{_POINTS}::test_points_of_decimals_are_those_of_doubles[DECIMAL(15,2)-bounds9]",
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,11 @@ DECIMALS = {
     "DECIMAL(15,2)": ((0, 600_000), (-9_999_999.99, 10_000_000), (0.07, 4.35)),
 }
 """Bounds by the type of a column, whose points are computed of it."""
+DECIMAL_BOUNDS = [(kind, bounds) for kind, each in DECIMALS.items() for bounds in each]
 
 
 def measured(made: duckdb.DuckDBPyConnection, bounds: tuple[float, float]) -> Measurand:
-    """What is added up of a column with these bounds."""
+    """What is added up of the column `x` of a table `t` with these bounds."""
     declared = {
         "unit": "id",
         "rows_per_unit": 9,
@@ -133,31 +135,40 @@ def points(measure: Measurand) -> tuple[str | None, str]:
     return decimal_point(column, measure.lattice), of_double
 
 
-@pytest.mark.parametrize(("kind", "bounds"), [(kind, each) for kind in DECIMALS for each in DECIMALS[kind]])
-def test_points_of_decimals_are_those_of_doubles(kind: str, bounds: tuple[float, float]) -> None:
-    """Of all values of the small types, and of those about zero, the bounds and the ends of the type of others."""
+def near(kind: str, bounds: tuple[float, float]) -> list[str]:
+    """All values of a small type, and those about zero, the bounds and the ends of others; as texts."""
     digits, scale = map(int, kind[len("DECIMAL(") : -1].split(","))
     last = 10**digits - 1
     about = [0, last, -last, *(round(end * 10**scale) for end in bounds)]
     units = (
-        range(-last, last + 1) if digits <= 4 else [end + step for end in about for step in range(-999, 1000)]
+        [end + step for end in about for step in range(-999, 1000)] if digits > 4 else range(-last, last + 1)
     )
+    return [str(Decimal(unit).scaleb(-scale)) for unit in units if abs(unit) <= last]
+
+
+@pytest.mark.parametrize(("kind", "bounds"), DECIMAL_BOUNDS)
+def test_points_of_decimals_are_those_of_doubles(kind: str, bounds: tuple[float, float]) -> None:
+    """Of all values of the small types, and of those where they might differ of others."""
     with duckdb.connect() as made:
-        made.execute(f"CREATE TABLE t (id INTEGER, x {kind}); INSERT INTO t VALUES (-1, NULL)")
-        made.execute(
-            f"INSERT INTO t SELECT 0, CAST(u * {10.0**-scale} AS {kind}) FROM (SELECT UNNEST(?) AS u) WHERE ABS(u) <= {last}",
-            [list(units)],
-        )
+        made.execute(f"CREATE TABLE t (id INTEGER, x {kind})")
+        made.execute(f"INSERT INTO t SELECT 0, CAST(UNNEST(?) AS {kind})", [[*near(kind, bounds), None]])
         ours, theirs = points(measured(made, bounds))
         assert ours is not None
-        assert made.execute(
-            f"SELECT COUNT(*) FROM t WHERE ({ours}) IS DISTINCT FROM ({theirs})"
-        ).fetchall() == [(0,)]
-        ((low, high, missing),) = made.execute(
-            f"SELECT MIN({ours}), MAX({ours}), COUNT(*) FILTER (WHERE ({ours}) IS NULL) FROM t"
-        ).fetchall()
-    assert missing == 1
-    assert (low, high) == tuple(max(-last, min(last, round(end * 10**scale))) for end in bounds)
+        found = made.execute(f"SELECT x, {ours}, {theirs} FROM t").fetchall()
+    require_alike(found, bounds)
+
+
+def require_alike(
+    found: Sequence[tuple[Decimal | None, int | None, int | None]], bounds: tuple[float, float]
+) -> None:
+    """Asserts that points of values are the same in both ways, and of the value within the bounds; NULL of NULL."""
+    for value, ours, theirs in found:
+        assert ours == theirs, value
+        if value is None:
+            assert ours is None
+        else:
+            within = max(min(value, Decimal(str(bounds[1]))), Decimal(str(bounds[0])))
+            assert ours == within.scaleb(-Decimal(value.as_tuple().exponent))
 
 
 @pytest.mark.parametrize(

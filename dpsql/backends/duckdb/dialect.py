@@ -30,7 +30,6 @@ class DuckDBDialect:
     places: bool = True
     public_groups: bool = True
     ignores_nulls: bool = True
-    decimals: bool = True
     frames_of_groups: bool = True
     in_turn: bool = False
     by_place: frozenset[str] = frozenset()
@@ -113,6 +112,12 @@ class DuckDBDialect:
     def microseconds(self, moment: str) -> str:
         """EPOCH_US."""
         return f"EPOCH_US({moment})"
+
+    def decimal_point(self, stored: str, low: str, high: str, factor: int) -> str:
+        """With a bound in the last branch the optimizer knows how large points are, and whether sums need 128 bits."""
+        within = f"WHEN {stored} BETWEEN {low} AND {high} THEN {stored}"
+        beyond = f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"
+        return f"TRY_CAST(CASE {within} {beyond} END * {factor} AS BIGINT)"
 
     def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str:
         """HISTOGRAM looks ends up, where a CASE of as many is planned for longer than it runs. The casts are within the ends."""

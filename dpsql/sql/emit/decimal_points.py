@@ -3,7 +3,7 @@
 Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
 Why: of at most 15 digits each DECIMAL has a DOUBLE of its own, in the same order, and so have the bounds. Times a power of ten the DOUBLE
 is off by less than a quarter from the whole number that the DECIMAL is, which is the nearest. No row fails: what is multiplied is between
-the bounds, whatever is stored. The last branch is a bound, of which the engine knows how large sums become.
+the bounds, whatever is stored.
 Source: IEEE 754-2019, section 5.12.2 (15 digits of a decimal survive in a DOUBLE).
 """
 
@@ -22,16 +22,12 @@ _MOST_DIGITS = 18
 def decimal_point(column: Column, lattice: Lattice) -> str | None:
     """The point of a column that is clamped as it is read; None where it is computed of a DOUBLE."""
     facts, digits = column.facts, stored_digits(column.facts.engine_type)
-    if not dialect().decimals or digits is None or facts.domain is not None or not facts.interval.bounded:
+    if digits is None or facts.domain is not None or not facts.interval.bounded:
         return None
     bounds = stored_decimals(column, map(float, facts.interval.ends))
     if bounds is None or (lattice.exponent, lattice.digits) != (0, digits[1]):
         return None
     if sum(digits) + 1 > _MOST_DIGITS:
         return None
-    read, (low, high) = dialect().stored(column), bounds
-    clamped = (
-        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low}"
-        f" WHEN {read} IS NULL THEN {read} ELSE {high} END"
-    )
-    return f"TRY_CAST({clamped} * {10 ** digits[1]} AS BIGINT)"
+    low, high = bounds
+    return dialect().decimal_point(dialect().stored(column), low, high, 10 ** digits[1])
