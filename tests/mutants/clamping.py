@@ -536,8 +536,8 @@ FAULTS = (
     Fault(
         "stages-count-pairs-for-units",
         "dpsql.sql.emit.stages:_histogram",
-        '_units(), "COUNT(*)"',
-        'f"{PAIRS} JOIN {UNITS} USING (u)", "COUNT(*)"',
+        "_units() if of_units else PAIRS",
+        'f"{PAIRS} JOIN {UNITS} USING (u)" if of_units else PAIRS',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),

@@ -357,7 +357,7 @@ FAULTS = (
     ),
     Fault(
         "stored-decimals-compared-with-near-ones",
-        "dpsql.sql.emit.stored_conditions:_decimals",
+        "dpsql.sql.emit.stored_conditions:stored_decimals",
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",

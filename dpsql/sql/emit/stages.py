@@ -97,12 +97,11 @@ def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
 
 
 def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
-    if clamp.amount is Amount.GROUPS:
-        compared = GROUPS
-    else:
-        compared, _ = compared_and_summed(analysis, clamp, target)
-    of_units = clamp.amount is Amount.GROUPS or clamp.across_groups
-    return f"SELECT {index} AS t, {intervals_of(compared, clamp, _units() if of_units else PAIRS)}"
+    compared, of_units = GROUPS, True
+    if clamp.amount is not Amount.GROUPS:
+        (compared, _), of_units = compared_and_summed(analysis, clamp, target), clamp.across_groups
+    source = _units() if of_units else PAIRS
+    return f"SELECT {index} AS t, {intervals_of(compared, clamp, source)}"
 
 
 def _units() -> str:
