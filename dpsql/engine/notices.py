@@ -40,6 +40,8 @@ FEW_VALUES = 100
 _LISTED = 6
 _MOST_CONSTANTS = 4
 """The most constants of a comparison of which a notice says why they never match: each is looked up among all values of a column."""
+_FAR = 10**6
+"""What is computed of columns, and may be this large, has its bounds from a function, or the product of bounds."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
@@ -63,7 +65,10 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
     yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
-    yield from _mostly_noise(result)
+    noisy = list(_mostly_noise(result))
+    yield from noisy
+    if noisy or any(None in row for row in result.rows):
+        yield from dict.fromkeys(told for table in tables for told in _far_bounds(table.plan))
     for table in tables if released else ():
         yield from _left_out(table)
     for table in tables:
@@ -140,11 +145,23 @@ def _mostly_noise(result: Result) -> Iterator[str]:
         if 2 * len(poor) <= len(cells):
             continue
         where = (
-            f"its 95% interval is {text(poor[0][0])} ± {text(poor[0][1])}"
+            f"its 95% interval is {text(poor[0][0], poor[0][1])} ± {text(poor[0][1], poor[0][1])}"
             if len(cells) == 1
             else f"in {len(poor):,} of {len(cells):,} rows its 95% interval has a half-width above the value"
         )
         yield f"Most of {name} is noise: {where}. A larger epsilon, fewer groups or fewer aggregates help."
+
+
+def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
+    """A notice for what is added up and may be very large, as nobody has said how large it is."""
+    for measure in plan.analysis.measures:
+        if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
+            continue
+        written = phrase(measure.expr)
+        yield (
+            f"{written} may be anything in {measure.interval}, and noise is in proportion to that: "
+            f"narrower bounds help, as in LEAST({written}, 100)."
+        )
 
 
 def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:

@@ -211,6 +211,22 @@ def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pyt
         assert con.query(sql, epsilon=100).notices == ()
 
 
+@pytest.mark.parametrize(
+    "sql", ["SELECT SUM(LENGTH(country)) FROM orders", "SELECT AVG(LENGTH(country)) FROM orders"]
+)
+def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
+    con: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is computed, with the way out; not of what has bounds. With the same draws in each run."""
+    monkeypatch.setitem(vars(con.engine), "entropy", SeededEntropy(1))
+    far = [notice for notice in con.query(sql, epsilon="0.1").notices if "may be anything in" in notice]
+    anything = "LENGTH(country) may be anything in [0, 4294967296], and noise is in proportion to that"
+    assert far == [f"{anything}: narrower bounds help, as in LEAST(LENGTH(country), 100)."]
+    bounded = sql.replace("LENGTH(country)", "LEAST(LENGTH(country), 100)")
+    for near in (bounded, "SELECT SUM(price) FROM orders"):
+        assert not any("may be anything" in notice for notice in con.query(near, epsilon="0.0001").notices)
+
+
 def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
