@@ -157,10 +157,10 @@ def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
     for measure in plan.analysis.measures:
         if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
             continue
-        written = phrase(measure.expr)
+        sql = phrase(measure.expr)
         yield (
-            f"{written} may be anything in {measure.interval}, and noise is in proportion to that: "
-            f"narrower bounds help, as in LEAST({written}, 100)."
+            f"{sql} may be anything in {measure.interval}, and noise is in proportion to that: "
+            f"narrower bounds help, as in LEAST({sql}, 100)."
         )
 
 
