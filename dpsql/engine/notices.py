@@ -68,7 +68,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
     noisy = list(_mostly_noise(result))
     yield from noisy
     if noisy or any(None in row for row in result.rows):
-        yield from dict.fromkeys(told for table in tables for told in _far_bounds(table.plan))
+        yield from dict.fromkeys(notice for table in tables for notice in _far_bounds(table.plan))
     for table in tables if released else ():
         yield from _left_out(table)
     for table in tables:
