@@ -25,7 +25,8 @@ class WindowFunction:
     `result` gives the type for those of the arguments, or None where it refuses them. `counts` are the
     arguments that must be whole constants, with the least that each may be. `passes_nulls` says that
     IGNORE NULLS may stand after the arguments, and `interval` maps those of the arguments to the value's. `keeps_scale` says
-    that of DECIMAL values it is a DECIMAL with as many digits after the point.
+    that of DECIMAL values it is a DECIMAL with as many digits after the point. `framed` says that a frame changes the value:
+    not where it follows from the place of a row in its partition.
     """
 
     name: str
@@ -35,6 +36,7 @@ class WindowFunction:
     passes_nulls: bool = False
     interval: Callable[[Sequence[Interval]], Interval] = lambda _: ANYWHERE
     keeps_scale: bool = False
+    framed: bool = True
 
 
 def _takes(kind: Type) -> Callable[[tuple[Type, ...]], Type | None]:
@@ -88,12 +90,12 @@ def _one_or_default(arguments: Sequence[Interval]) -> Interval:
 
 
 _ENTRIES = (
-    WindowFunction("row_number", "ROW_NUMBER()", _takes(Type.INTEGER), interval=_place),
-    WindowFunction("rank", "RANK()", _takes(Type.INTEGER), interval=_place),
-    WindowFunction("dense_rank", "DENSE_RANK()", _takes(Type.INTEGER), interval=_place),
-    WindowFunction("percent_rank", "PERCENT_RANK()", _takes(Type.DOUBLE)),
-    WindowFunction("cume_dist", "CUME_DIST()", _takes(Type.DOUBLE)),
-    WindowFunction("ntile", "NTILE(n)", _tiles, ((0, 1),), interval=_place),
+    WindowFunction("row_number", "ROW_NUMBER()", _takes(Type.INTEGER), interval=_place, framed=False),
+    WindowFunction("rank", "RANK()", _takes(Type.INTEGER), interval=_place, framed=False),
+    WindowFunction("dense_rank", "DENSE_RANK()", _takes(Type.INTEGER), interval=_place, framed=False),
+    WindowFunction("percent_rank", "PERCENT_RANK()", _takes(Type.DOUBLE), framed=False),
+    WindowFunction("cume_dist", "CUME_DIST()", _takes(Type.DOUBLE), framed=False),
+    WindowFunction("ntile", "NTILE(n)", _tiles, ((0, 1),), interval=_place, framed=False),
     WindowFunction(
         "lag",
         "LAG(x, n, default)",
@@ -102,6 +104,7 @@ _ENTRIES = (
         passes_nulls=True,
         interval=_one_or_default,
         keeps_scale=True,
+        framed=False,
     ),
     WindowFunction(
         "lead",
@@ -111,6 +114,7 @@ _ENTRIES = (
         passes_nulls=True,
         interval=_one_or_default,
         keeps_scale=True,
+        framed=False,
     ),
     WindowFunction(
         "first_value", "FIRST_VALUE(x)", _same, passes_nulls=True, interval=_one, keeps_scale=True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from dpsql.aggregates.windows import OVER
 from dpsql.backends.dialect import fits
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns, values
@@ -316,4 +317,4 @@ def _read(scan: Scan) -> Iterator[Column]:
 
 
 def _excludes(window: Windowed) -> bool:
-    return window.frame is not None and window.frame.exclude != ""
+    return OVER[window.function].framed and window.frame is not None and window.frame.exclude != ""

@@ -53,7 +53,7 @@ def _argument(argument: Expr, window: Windowed) -> str:
 def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
     """The partition, which is of one unit, the order and the frame."""
     by_place = window.function in _PLACED | _CHOSEN
-    kind = None if window.frame is None or window.function in _RANKED else window.frame.kind
+    kind = window.frame.kind if window.frame is not None and OVER[window.function].framed else None
     order = [ordered(item) for item in window.order]
     if by_place or kind is FrameKind.ROWS:
         order += [ordered(Order(item, descending=False, nulls_first=False)) for item in items]
@@ -67,7 +67,7 @@ def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
 
 def _frame(window: Windowed) -> str | None:
     """The frame: none where it changes nothing, and one of ROWS where a function chooses among rows that are equal in order."""
-    if window.function in _PLACED | _RANKED:
+    if not OVER[window.function].framed:
         return None
     if window.function in _CHOSEN:
         return frame_text(rows_frame(window))
