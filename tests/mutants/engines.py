@@ -9,6 +9,7 @@ _POSTGRES = "tests/engines/test_postgres.py"
 _BOUNDS = "tests/engines/test_bounds.py"
 _UNIT_ROWS = "tests/engines/test_unit_rows.py"
 _SPARK_UNIT_ROWS = "tests/engines/test_spark_unit_rows.py"
+_RANGES = "tests/sql/test_unit_windows.py::test_frames_of_groups_are_ranges_of_ranks[GROUPS BETWEEN 2 PRECEDING AND CURRENT ROW-True]"
 _SPARK = "tests/engines/test_spark.py"
 
 FAULTS = (
@@ -351,7 +352,7 @@ FAULTS = (
         "(Order(rank, descending=False, nulls_first=False),)",
         "window.order",
         "a frame of GROUPS on Spark goes by the distance of values",
-        f"{_SPARK_UNIT_ROWS}::test_windows_have_the_same_values",
+        _RANGES,
     ),
     Fault(
         "groups-of-the-first-frame",
@@ -359,7 +360,7 @@ FAULTS = (
         "beside[_rank(window)]",
         "columns[0]",
         "two windows on Spark have the groups of one",
-        f"{_SPARK_UNIT_ROWS}::test_windows_have_the_same_values",
+        _RANGES,
     ),
     Fault(
         "postgres-true-is-least",

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ import pytest
 from filling import insert
 
 import dpsql
+from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.connection import Connection
 
 _NO_NOISE = 10**15
@@ -155,6 +157,29 @@ def test_functions_in_frames_are_duckdb_s(connection: Connection, frame: str) ->
             for mine, its in zip(ours, theirs, strict=True):
                 assert mine == pytest.approx(its, abs=1e-6), sql
     assert accepted or (frame.startswith("ROWS") and frame.endswith(("GROUP", "TIES")))
+
+
+@pytest.mark.parametrize("ignores_nulls", [True, False])
+@pytest.mark.parametrize(
+    "frame", [frame for frame in FRAMES if frame.startswith("GROUPS") and "EX" not in frame]
+)
+@pytest.mark.sampled(30)
+def test_frames_of_groups_are_ranges_of_ranks(
+    connection: Connection, frame: str, ignores_nulls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on engines without such frames, and without IGNORE NULLS, two of which stand in one query."""
+    windows = [
+        f"{function} OVER (PARTITION BY who {order} {frame})"
+        for function, order in zip(_AGGREGATED, itertools.cycle(("ORDER BY n", "ORDER BY s DESC, x", "")))
+    ]
+    windows.append("LAG(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day)")
+    named = ", ".join(f"{window} AS v{place}" for place, window in enumerate(windows))
+    added = ", ".join(f"SUM(v{place}), COUNT(v{place})" for place, _ in enumerate(windows))
+    sql = f"SELECT k, COUNT(*), {added} FROM (SELECT k, {named} FROM t) GROUP BY k"
+    theirs = connection.query(sql, replay=False).rows
+    other = replace(DUCKDB, frames_of_groups=False, ignores_nulls=ignores_nulls)
+    monkeypatch.setattr(connection.engine.backend, "dialect", other)
+    assert sorted(connection.query(sql, replay=False).rows, key=str) == sorted(theirs, key=str)
 
 
 TIED = (
