@@ -252,6 +252,11 @@ def plot(found: Mapping[str, Sequence[Run]], path: Path) -> None:
                 [each.size for each in runs], [getattr(each, of) for each in runs], marker="o"
             )
             axes[row][column].set_xlabel(kind)
+            if kind == _CORES:
+                axes[row][column].set_xticks(
+                    [each.size for each in runs], labels=[each.size for each in runs]
+                )
+                axes[row][column].xaxis.set_minor_locator(ticker.NullLocator())
             axes[row][column].grid(alpha=0.3)
             axes[row][0].set_ylabel(name)
             axes[row][0].yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
