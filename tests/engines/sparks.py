@@ -27,6 +27,8 @@ WARNINGS = [
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # The plans of a thousand statements, as is the default, leave too little of a driver's memory to thousands of tests.
+    "spark.sql.ui.retainedExecutions": "10",
     "spark.log.level": "OFF",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
