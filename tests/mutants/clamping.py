@@ -237,7 +237,7 @@ FAULTS = (
         "pairs-told-for-units",
         "dpsql.sql.emit.clamp_histograms:compared_and_summed",
         '(total_name(target.clamp, target.side), _indicator("g", (1,)))',
-        '(total_name(target.clamp, target.side), "1")',
+        "(total_name(target.clamp, target.side), ONE)",
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
