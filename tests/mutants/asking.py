@@ -380,7 +380,7 @@ FAULTS = (
         "self.source.take(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
-        "tests/sql/test_dialects.py::test_refusal[postgres: BETWEEN in either order]",
+        "tests/sql/test_dialects.py::test_refusal[postgres: What TRIM takes away]",
     ),
     Fault(
         "days-between-in-their-order",
