@@ -41,7 +41,7 @@ _LISTED = 6
 _MOST_CONSTANTS = 4
 """The most constants of a comparison of which a notice says why they never match: each is looked up among all values of a column."""
 _FAR = 10**6
-"""What is computed of columns, and may be this large, has its bounds from a function, or the product of bounds."""
+"""How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
@@ -159,7 +159,7 @@ def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
             continue
         sql = phrase(measure.expr)
         yield (
-            f"{sql} may be anything in {measure.interval}, and noise is in proportion to that: "
+            f"{sql} may be anything in {measure.interval}, and noise grows with that: "
             f"narrower bounds help, as in LEAST({sql}, 100)."
         )
 

@@ -220,7 +220,7 @@ def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
     """Of what is computed, with the way out; not of what has bounds. With the same draws in each run."""
     monkeypatch.setitem(vars(con.engine), "entropy", SeededEntropy(1))
     far = [notice for notice in con.query(sql, epsilon="0.1").notices if "may be anything in" in notice]
-    anything = "LENGTH(country) may be anything in [0, 4294967296], and noise is in proportion to that"
+    anything = "LENGTH(country) may be anything in [0, 4294967296], and noise grows with that"
     assert far == [f"{anything}: narrower bounds help, as in LEAST(LENGTH(country), 100)."]
     bounded = sql.replace("LENGTH(country)", "LEAST(LENGTH(country), 100)")
     for near in (bounded, "SELECT SUM(price) FROM orders"):

@@ -241,7 +241,7 @@ FAULTS = (
         "len(clamp.thresholds) - 1",
         "places[-1]",
         "units beyond the last point are not in the last interval where two points are equal",
-        f"{_CLAMPING}::test_rows_are_counted_in_the_interval_that_they_are_grouped_by",
+        f"{_CLAMPING}::test_rows_are_counted_by_interval",
     ),
     Fault(
         "intervals-of-64-bits",
@@ -249,7 +249,7 @@ FAULTS = (
         '"BIGINT" if fits(ends[-1]) else "HUGEINT"',
         '"BIGINT"',
         "a query whose totals may have more than 64 bits fails",
-        f"{_CLAMPING}::test_rows_are_counted_in_the_interval_that_they_are_grouped_by",
+        f"{_CLAMPING}::test_rows_are_counted_by_interval",
     ),
     Fault(
         "rows-of-nobody-kept",

@@ -357,8 +357,8 @@ FAULTS = (
     Fault(
         "groups-of-the-first-frame",
         "dpsql.sql.emit.frames_of_groups:over_ranks",
-        "beside[_rank(window)]",
-        "columns[0]",
+        "columns[_rank(window)]",
+        "next(iter(columns.values()))",
         "two windows on Spark have the groups of one",
         _RANGES,
     ),

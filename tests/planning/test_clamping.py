@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import exp
 from statistics import NormalDist
@@ -22,7 +23,8 @@ import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.analysis.lattice import Lattice
-from dpsql.backends.duckdb.dialect import DuckDBDialect
+from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.connection import Connection
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.errors import VerificationError
@@ -164,31 +166,23 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
     assert found == tuple(next(at for at, one in enumerate(points) if amount <= one) for amount in amounts)
 
 
-class Grouped(DuckDBDialect):
-    """DuckDB's, of which rows are grouped by interval."""
-
-    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> None:  # type: ignore[override]
-        """As of other engines."""
-
-
 @given(st.lists(st.integers(0, 9) | st.integers(0, 2**62) | st.integers(0, 2**120), min_size=1, max_size=9))
-def test_rows_are_counted_in_the_interval_that_they_are_grouped_by(points: list[int]) -> None:
-    """With points that are equal, zero or of more than 64 bits; of no contribution, and beyond the last point."""
-    clamp = Clamp(Amount.TOTAL, (0,), (1,), tuple(sorted(points)), Exponential(Fraction(1)))
-    near = [point + step for point in points for step in (-1, 0, 1)]
-    rows = f"(SELECT UNNEST([{', '.join(map(str, [*near, -(2**90)]))}]::HUGEINT[]) AS v)"
-    found = []
-    for target in (DuckDBDialect(), Grouped()):
-        with written_in(target):
-            counts = Counter[int]()
-            for place, units in duckdb.sql(f"SELECT {intervals_of('v', clamp, rows)}").fetchall():
-                counts[place] += units
-            found.append(+counts)
-            empty = f"{rows} WHERE v IS NULL"
-            counted = duckdb.sql(f"SELECT {intervals_of('v', clamp, empty)}").fetchall()
-            assert not any(units for _, units in counted)
-    assert found[0] == found[1]
-    assert found[0].total() == len(near) + 1
+def test_rows_are_counted_by_interval(points: list[int]) -> None:
+    """By HISTOGRAM as by groups: points may be equal, zero or of more than 64 bits, and contributions none, or beyond the last."""
+    points = sorted(points)
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), tuple(points), Exponential(Fraction(1)))
+    amounts = [-(2**90), *(point + step for point in points for step in (-1, 0, 1))]
+    last = len(points) - 1
+    expected = Counter(-1 if amount <= 0 else min(bisect_left(points, amount), last) for amount in amounts)
+    rows = f"(SELECT UNNEST([{', '.join(map(str, amounts))}]::HUGEINT[]) AS v)"
+    for dialect in (DUCKDB, POSTGRES):  # what PostgreSQL is asked for, DuckDB understands
+        with written_in(dialect):
+            sql, empty = (intervals_of("v", clamp, source) for source in (rows, f"{rows} WHERE v IS NULL"))
+        counts = Counter[int]()
+        for place, units in duckdb.sql(f"SELECT {sql}").fetchall():
+            counts[place] += units
+        assert +counts == expected
+        assert not any(units for _, units in duckdb.sql(f"SELECT {empty}").fetchall())
 
 
 def test_all_groups_take_part_in_the_choice() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 _CONSTANT = re.compile(
     r"""
@@ -16,7 +15,6 @@ _WIDTHS = (31, 63, 127)
 """Binary digits of the magnitudes of DuckDB's INTEGER, BIGINT and HUGEINT."""
 
 
-@lru_cache(maxsize=100)  # of texts of tens of kilobytes; a query that is asked again has the same
 def shape(sql: str) -> str:
     """The text of an emitted statement with a mark for the type of each text and number in it.
 

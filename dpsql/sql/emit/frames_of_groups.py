@@ -16,44 +16,25 @@ from dpsql.plan.expr import Column, Facts, Frame, FrameKind, Order, Windowed
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitWindows, Project
 from dpsql.plan.types import Type
-from dpsql.sql.emit.non_null_windows import over, renamed
+from dpsql.sql.emit.two_steps import in_two_steps
 
 _RANKED, _RANGED = "#ranked", "#ranged"
 
 
 def over_ranks(source: PerUnitWindows) -> Project | None:
     """The same rows and windows, none of which has a frame of GROUPS; None where none does."""
-    ranked = [window for window in source.windows if _of_groups(window)]
-    if not ranked:
+    ranks = dict.fromkeys(_rank(window) for window in source.windows if _of_groups(window))
+    if not ranks:
         return None
-    own, asked = source.columns[: len(source.items)], source.columns[len(source.items) :]
-    ranks = list(dict.fromkeys(map(_rank, ranked)))
-    columns = [
-        Column(_RANKED, f"r{place}", Facts(Type.INTEGER, "", Interval(1, MAX_ROWS), nullable=False))
-        for place, _ in enumerate(ranks)
+    numbered = Facts(Type.INTEGER, "", Interval(1, MAX_ROWS), nullable=False)
+    columns = {rank: Column(_RANKED, f"r{place}", numbered) for place, rank in enumerate(ranks)}
+    ranged = [
+        _ranged(window, window.frame, columns[_rank(window)])
+        if window.frame is not None and _of_groups(window)
+        else window
+        for window in source.windows
     ]
-    inner = renamed(own, _RANKED, "i")
-    below = PerUnitWindows(
-        source.input,
-        _RANKED,
-        source.items,
-        tuple(over(rank, inner) for rank in ranks),
-        (*inner.values(), *columns),
-    )
-    outer = renamed(own, _RANGED, "i") | renamed(columns, _RANGED, "r")
-    beside = dict(zip(ranks, columns, strict=True))
-    values = tuple(renamed(asked, _RANGED, "w").values())
-    windows = PerUnitWindows(
-        below,
-        _RANGED,
-        below.columns,
-        tuple(
-            over(_ranged(window, beside[_rank(window)]) if _of_groups(window) else window, outer)
-            for window in source.windows
-        ),
-        (*outer.values(), *values),
-    )
-    return Project(windows, source.alias, (*(outer[column] for column in own), *values), source.columns)
+    return in_two_steps(source, _RANGED, {column: rank for rank, column in columns.items()}, ranged)
 
 
 def _of_groups(window: Windowed) -> bool:
@@ -66,9 +47,7 @@ def _rank(window: Windowed) -> Windowed:
     return Windowed("dense_rank", (), window.partition, window.order, None, False, Type.INTEGER)
 
 
-def _ranged(window: Windowed, rank: Column) -> Windowed:
+def _ranged(window: Windowed, frame: Frame, rank: Column) -> Windowed:
     """The window over a range of ranks."""
-    if window.frame is None:
-        raise TypeError("only frames of GROUPS become ranges")
-    frame: Frame = replace(window.frame, kind=FrameKind.RANGE)
-    return replace(window, order=(Order(rank, descending=False, nulls_first=False),), frame=frame)
+    order = (Order(rank, descending=False, nulls_first=False),)
+    return replace(window, order=order, frame=replace(frame, kind=FrameKind.RANGE))

@@ -9,7 +9,6 @@ Source: ISO/IEC 9075-2, <null treatment>, of <lead or lag function>, <first or l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.analysis.intervals import interval
@@ -18,6 +17,7 @@ from dpsql.plan.expr import Column, Expr, Facts, Frame, FrameKind, Literal, Orde
 from dpsql.plan.nodes import PerUnitWindows, Project
 from dpsql.plan.types import Type
 from dpsql.sql.emit.ranked import called, whole
+from dpsql.sql.emit.two_steps import Read, in_two_steps
 from dpsql.sql.emit.unit_windows import rows_frame
 
 _COUNTED, _TAKEN = "#counted", "#taken"
@@ -31,30 +31,10 @@ def without_nulls(source: PerUnitWindows) -> Project | None:
     """
     if not any(window.ignore_nulls for window in source.windows):
         return None
-    own, asked = source.columns[: len(source.items)], source.columns[len(source.items) :]
     counts = _Counts()
     taken = [counts.taken(window) for window in source.windows]
-    inner = renamed(own, _COUNTED, "i")
-    counted = PerUnitWindows(
-        source.input,
-        _COUNTED,
-        source.items,
-        tuple(over(window, inner) for window in counts.windows),
-        (*inner.values(), *counts.columns),
-    )
-    outer = renamed(own, _TAKEN, "i") | renamed(counts.columns, _TAKEN, "n")
-    values = tuple(renamed(asked, _TAKEN, "w").values())
-    windows = PerUnitWindows(
-        counted,
-        _TAKEN,
-        counted.columns,
-        tuple(over(window, outer) for window in taken),
-        (*outer.values(), *values),
-    )
-    columns = (
-        _or_default(window, value, outer) for window, value in zip(source.windows, values, strict=True)
-    )
-    return Project(windows, source.alias, (*(outer[column] for column in own), *columns), source.columns)
+    first = dict(zip(counts.columns, counts.windows, strict=True))
+    return in_two_steps(source, _TAKEN, first, taken, _or_default)
 
 
 @dataclass(frozen=True)
@@ -129,22 +109,7 @@ class _Counts:
         return self.columns[self.windows.index(counting)]
 
 
-def renamed(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
-    """Columns of another source for these."""
-    return {column: Column(source, f"{letter}{place}", column.facts) for place, column in enumerate(columns)}
-
-
-def over(window: Windowed, read: dict[Column, Column]) -> Windowed:
-    """The window over other columns."""
-    return replace(
-        window,
-        arguments=tuple(substituted(part, read) for part in window.arguments),
-        partition=tuple(substituted(part, read) for part in window.partition),
-        order=tuple(replace(part, expr=substituted(part.expr, read)) for part in window.order),
-    )
-
-
-def _or_default(window: Windowed, value: Column, read: dict[Column, Column]) -> Expr:
+def _or_default(window: Windowed, value: Column, read: Read) -> Expr:
     """The value that LAG or LEAD finds, or else what it has in its place."""
     if not window.ignore_nulls or len(window.arguments) < 3 or window.arguments[1] == whole(0):
         return value

@@ -233,8 +233,7 @@ class _Block:
                     return self.source(placed)
                 body = self._grouped(source, units=units)
             case PerUnitWindows():
-                other = None if dialect().ignores_nulls else without_nulls(source)
-                other = other if other is not None or dialect().frames_of_groups else over_ranks(source)
+                other = _rewritten(source)
                 if other is not None:
                     return self.source(other)
                 body = self._windows(source)
@@ -361,6 +360,13 @@ def _list(values: Sequence[Value], kind: Type) -> str:
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
         return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
+
+
+def _rewritten(source: PerUnitWindows) -> Project | None:
+    """The windows by others, where the engine does not have all of them; None where it has."""
+    rewrites = ((dialect().ignores_nulls, without_nulls), (dialect().frames_of_groups, over_ranks))
+    found = (rewrite(source) for has, rewrite in rewrites if not has)
+    return next((other for other in found if other is not None), None)
 
 
 def _quoted(value: Value) -> str:
