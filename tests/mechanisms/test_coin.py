@@ -74,6 +74,20 @@ def test_toss_takes_one_word() -> None:
 
 
 @pytest.mark.parametrize("as_odds", [False, True])
+@pytest.mark.parametrize("bits", [80, 400])
+def test_decimals_decide_no_threshold_that_is_near(bits: int, as_odds: bool) -> None:
+    """Where p has more binary digits than decimals are computed at first, a hair on either side of it still decides."""
+    whole = 2**bits
+    for digits in range(1 + whole // 97, whole >> as_odds, whole // 7):
+        with localcontext(prec=1000):
+            p = Decimal(digits | 1) / whole
+            exponent = Fraction((1 / p - 1 if as_odds else 1 / p).ln())
+        hair = Fraction(1, 10**600)
+        assert Coin(exponent - hair, as_odds).threshold(bits) == digits | 1
+        assert Coin(exponent + hair, as_odds).threshold(bits) == (digits | 1) - 1
+
+
+@pytest.mark.parametrize("as_odds", [False, True])
 def test_a_float_decides_no_threshold_that_is_near(as_odds: bool) -> None:
     """Just above and just below a whole number of 65,536ths the thresholds differ, whatever a float rounds."""
     with localcontext(prec=60):

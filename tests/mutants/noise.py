@@ -181,7 +181,7 @@ FAULTS = (
         "return max(0, value - 1), value + 2",
         "return max(0, value), value",
         "a coin's probability is what a decimal says",
-        "tests/mechanisms/test_coin.py::test_threshold_of_probabilities_near_their_ends",
+        "tests/mechanisms/test_coin.py::test_decimals_decide_no_threshold_that_is_near",
     ),
     Fault(
         "one-draw-for-all",

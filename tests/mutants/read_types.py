@@ -17,14 +17,6 @@ FAULTS = (
         f"{_TYPES}::test_a_moment_with_a_time_zone_is_in_utc[America/New_York]",
     ),
     Fault(
-        "moments-are-converted-plainly",
-        "dpsql.backends.duckdb.columns:_widened",
-        """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
-        """raw = f"({raw} AT TIME ZONE 'UTC')" """,
-        "one moment that is none fails a query",
-        f"{_TYPES}::test_bits_that_are_no_moment_and_no_time_fail_nothing",
-    ),
-    Fault(
         "times-beyond-the-day-are-read",
         "dpsql.backends.clamps:Clamps.clean",
         """

@@ -108,7 +108,8 @@ def found(values: Sequence[Any], ends: Sequence[float]) -> dict[float, int]:
 DATABASES: list[Database] = [
     (),
     tuple(DEFAULT._replace(u=unit, x=x, i=i) for unit, (x, i) in enumerate(zip(X, (*I, *I), strict=False))),
-    tuple(Row(unit, "AB"[unit % 2], x=unit / 4 - 1, i=unit % 6) for unit in range(20)),
+    (NUMBERS := tuple(Row(unit, "AB"[unit % 2], x=unit / 4 - 1, i=unit % 6) for unit in range(20))),
+    (*NUMBERS, *(DEFAULT._replace(u=unit, k=key, x=None) for unit, key in enumerate([None, "Z"], 20))),
 ]
 
 

@@ -132,10 +132,11 @@ def nested(times: int) -> str:
     "source",
     [
         nested(MOST_PIVOTS),
+        nested(2),
         f"(UNPIVOT p ON {columns(MOST_COLUMNS + 1)})",
         ", ".join(["(UNPIVOT p ON x, y)"] * (MOST_PIVOTS + 1)),
     ],
-    ids=["nested", "columns", "many"],
+    ids=["nested", "twice", "columns", "many"],
 )
 def test_a_short_text_makes_no_endless_query(
     both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], source: str

@@ -75,7 +75,7 @@ def _widened(raw: str, facts: Facts) -> str:
         return _widened_integer(raw, facts.engine_type)
     wanted = facts.type.value
     if facts.zoned and facts.type is Type.TIMESTAMP:
-        # A cast would go by the session's time zone; TRY, because the conversion fails on some bits of a broken file.
+        # A cast would go by the session's time zone. TRY, because the engine does not say that the conversion fails on no bits.
         raw = f"TRY({raw} AT TIME ZONE 'UTC')"
         return raw if facts.engine_type == "TIMESTAMP WITH TIME ZONE" else f"TRY_CAST({raw} AS TIMESTAMP)"
     read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
