@@ -27,6 +27,7 @@ from dpsql.sql.lower.id_texts import stored_form
 from dpsql.sql.lower.members import listed, member_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
+from dpsql.sql.lower.struct_fields import takes_field
 from dpsql.sql.read.pivots import NAME_OF
 from dpsql.sql.read.rejection import Source, is_text
 
@@ -105,11 +106,18 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        self.unknown_call(node, self.source.called(node).lower())
+
+    def unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
+        """Refuses a function that is not in the registry, or a field of what has none."""
+        if takes_field(node):
             self.source.refuse(
-                node, "column", "what is computed here has no fields", "name the field of a STRUCT: (s).field"
+                node,
+                "column",
+                "what is computed here has no fields, and no elements that can be read",
+                "name the field of a STRUCT: (s).field",
             )
-        unknown(self.source, node, self.source.called(node).lower())
+        unknown(self.source, node, name)
 
 
 def is_unnest(node: exp.Expr) -> bool:
@@ -449,7 +457,7 @@ def _function(self: Scalars, node: exp.Expr) -> Expr:
     if called == "date_add" and len(items) == 2 and _is_span(items[1]):
         return _moved(self, node, items[0], items[1])
     if called not in CALLS:
-        unknown(self.source, node, called or str(name))
+        self.unknown_call(node, called or str(name))
     return self.call(node, called, *map(self.lower, items))
 
 
