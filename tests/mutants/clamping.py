@@ -27,15 +27,23 @@ FAULTS = (
     ),
     Fault(
         "one-side-of-a-total-alone",
-        "dpsql.sql.emit.clamp_histograms:amount_of",
+        "dpsql.sql.emit.clamp_histograms:_amount",
         """
-        f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
+        f"{'-' * (sign < 0)}t{measure}"
         """,
         """
-        f"GREATEST({'-' * (sign < -1)}COALESCE(t{measure}, 0), 0)"
+        f"{'-' * (sign < -1)}t{measure}"
         """,
         "what is below zero is counted as what is above",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
+    ),
+    Fault(
+        "totals-of-the-other-sign",
+        "dpsql.sql.emit.clamp_histograms:_has_other_side",
+        "measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0",
+        "False",
+        "what a unit contributes to one side is less than nothing, and its square is more",
+        f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "small-groups-left-out-of-the-choice",
@@ -255,13 +263,9 @@ FAULTS = (
     ),
     Fault(
         "rows-and-values-by-their-own-measure",
-        "dpsql.sql.emit.clamp_histograms:counted_pairs",
-        """
-        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[0], sign))} AS {total_name(place, sign)}"
-        """,
-        """
-        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[-1], sign))} AS {total_name(place, sign)}"
-        """,
+        "dpsql.sql.emit.clamp_histograms:_summed",
+        "clamp.measures[0]",
+        "clamp.measures[-1]",
         "rows without a value are parts of the rows that have one",
         "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-sum]",
     ),
@@ -291,7 +295,7 @@ FAULTS = (
     ),
     Fault(
         "squares-not-squared",
-        "dpsql.sql.emit.clamp_histograms:extent",
+        "dpsql.sql.emit.clamp_histograms:_summed",
         """
         f"({held}) * ({held})"
         """,
@@ -300,6 +304,14 @@ FAULTS = (
         """,
         "units are taken to have a smaller norm than they have",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "long-squares-are-lost",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.narrow",
+        "fits(low) and fits(high)",
+        "True",
+        "units whose squares add up to more than 64 bits have no norm",
+        f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [neighbors=replace] by norm]",
     ),
     Fault(
         "parts-of-norms-rounded-up",

@@ -135,9 +135,9 @@ class DuckDBDialect:
         """A HUGEINT has 128 bits."""
         return f"{number}::HUGEINT"
 
-    def narrow(self, number: str, low: int, high: int) -> str:  # noqa: ARG002
-        """As it is."""
-        return number
+    def narrow(self, number: str, low: int, high: int) -> str:
+        """A cast that cannot fail: what is stored and looked up has half the size."""
+        return f"TRY_CAST({number} AS BIGINT)" if fits(low) and fits(high) else number
 
     def real(self, number: str) -> str:
         """A cast."""

@@ -53,10 +53,8 @@ def counted_pairs(
     """The query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
     pairs = plain_pairs(keys, clamps, source, held)
     windows = [
-        f"{_of_unit(clamp, amount_of(clamp, clamp.measures[0], sign))} AS {total_name(place, sign)}"
-        for place, clamp in enumerate(clamps)
-        if clamp.across_groups
-        for sign in clamp.sides
+        f"{text} AS {name}"
+        for name, text in of_all_groups(analysis, clamps, " OVER (PARTITION BY u)").items()
     ]
     if orders_groups(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
@@ -108,7 +106,7 @@ def compared_and_summed(
     Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
     its rows.
     """
-    amount = amount_of(clamp, target.measure, target.side)
+    amount = _amount(analysis, clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
         return "g", (ONE, _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
     compared, times, units = amount, str(clamp.subdivisions), ONE
@@ -130,26 +128,34 @@ def compared_and_summed(
     return compared, (parts, contribution, *_values(analysis, target.measure, parts, narrow=narrow), units)
 
 
-def extent(clamp: Clamp, amount: str) -> str:
-    """What is added up over the groups of a unit, for a clamp across groups: its contributions, or their squares.
+def of_all_groups(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -> dict[str, str]:
+    """What the contributions of a unit to its groups add up to, or their squares, for the clamps across groups, under its names.
 
-    Claim: a sum of squares does not overflow.
+    It is a sum over the pairs of the unit, or with `over` over a window.
+    Claim: a sum of squares does not overflow, and is at most the square of the greatest contribution.
     Why: each has at most twice `NORM_BITS`, and a unit has fewer than 2^33 groups. The contributions of a unit add up to at
     most the greatest, and so their squares to its square.
     """
+    most = {place: clamp.most ** (1 + clamp.euclidean) for place, clamp in enumerate(clamps)}
+    return {
+        total_name(place, sign): dialect().narrow(
+            f"SUM({_summed(analysis, clamp, sign)}){over}", 0, most[place]
+        )
+        for place, clamp in enumerate(clamps)
+        if clamp.across_groups
+        for sign in clamp.sides
+    }
+
+
+def _summed(analysis: Analysis, clamp: Clamp, sign: int) -> str:
+    """What is added up over the groups of a unit: its contributions, or their squares."""
+    amount = _amount(analysis, clamp, clamp.measures[0], sign)
     if not clamp.euclidean:
         return amount
-    within = dialect().narrow(f"LEAST(GREATEST({amount}, 0), {clamp.most})", 0, clamp.most)
-    held = dialect().wide(within, clamp.most**2)
+    held = dialect().wide(dialect().narrow(amount, 0, clamp.most), clamp.most**2)
     if clamp.norm_shift:
         held = dialect().quotient(f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift))
     return f"({held}) * ({held})"
-
-
-def _of_unit(clamp: Clamp, amount: str) -> str:
-    """What `extent` makes of all groups of a unit."""
-    total = f"SUM({extent(clamp, amount)}) OVER (PARTITION BY u)"
-    return dialect().narrow(total, 0, 2**63 - 1) if clamp.euclidean and clamp.most**2 < 2**63 else total
 
 
 def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
@@ -186,18 +192,26 @@ def _values(analysis: Analysis, measure: int, times: Summand, *, narrow: bool) -
     """
     if analysis.measures[measure].lattice is None:
         return NOTHING, NOTHING
-    total = Summand(f"COALESCE(t{measure}, 0)", most_total(analysis, analysis.measures[measure]))
+    total = Summand(f"t{measure}", most_total(analysis, analysis.measures[measure]))
     most = times.most * total.most
     product = most if narrow else None
     multiplied = f"{dialect().wide(f'({times.text})', product)} * {total.text}"
     return total, Summand(dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most)
 
 
-def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:
-    """The contribution of a unit to a group that is clamped."""
-    if clamp.total is not None:
-        return f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
-    return "m" if measure is None else f"c{measure}"
+def _amount(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) -> str:
+    """The contribution of a unit to a group that is clamped, which is no less than 0."""
+    if clamp.total is None:
+        return "m" if measure is None else f"c{measure}"
+    total = f"{'-' * (sign < 0)}t{measure}"
+    return f"GREATEST({total}, 0)" if _has_other_side(analysis.measures[clamp.total], sign) else total
+
+
+def _has_other_side(measure: Measurand, sign: int) -> bool:
+    """Whether the total of a measure may have the other sign."""
+    if measure.lattice is None:
+        raise TypeError("only measures with a lattice are summed")
+    return measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0
 
 
 def total_name(place: int, sign: int) -> str:

@@ -24,13 +24,11 @@ from dpsql.sql.emit.bounding import group_order
 from dpsql.sql.emit.clamp_histograms import (
     GROUPS,
     Summand,
-    amount_of,
     compared_and_summed,
     counted_pairs,
-    extent,
     intervals_of,
+    of_all_groups,
     plain_pairs,
-    total_name,
 )
 from dpsql.sql.emit.dialect import dialect
 from dpsql.sql.emit.relations import constant_rows
@@ -72,12 +70,7 @@ def stages(
         else plain_pairs(keys, clamps, source, held)
     )
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
-    totals = [
-        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) AS {total_name(place, sign)}"
-        for place, clamp in enumerate(clamps)
-        if clamp.across_groups
-        for sign in clamp.sides
-    ]
+    totals = [f"{text} AS {name}" for name, text in of_all_groups(analysis, clamps).items()]
     totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
     if totals and not alone:
         tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
