@@ -15,6 +15,7 @@ from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
     from dpsql.plan.nodes import Release
+    from dpsql.plan.tables import Elements
 
 CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
     Type.DATE: (dt.date.min, dt.date.max),
@@ -135,6 +136,10 @@ class Dialect(Protocol):
 
     def unit_id(self, unit: Column) -> str:
         """A unit's id, of a type that two tables' ids can be compared in."""
+        ...
+
+    def elements(self, table: str, listed: Elements) -> str:
+        """The query of the rows of a table, once for each of the first elements of a list, which is in a column of its own."""
         ...
 
     def sampled(self, unit: str, secret: str, below: int) -> str:

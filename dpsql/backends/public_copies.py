@@ -15,9 +15,10 @@ from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.backends.quoting import identifier, table_name
 from dpsql.errors import BackendError
 from dpsql.policy import table_parts
-from dpsql.policy.engine_types import UNLIMITED
+from dpsql.policy.engine_types import UNLIMITED, called, element, fields, read_as
 
 _CONFIG = {**LOCKED, "memory_limit": "2GB"}
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 _SPLIT = 100_000
 """Rows that are put into a copy at once."""
 NO_COLUMN = '"#" INTEGER'
@@ -90,13 +91,42 @@ class PublicCopies:
 
 
 def _unnested(kind: str) -> str:
-    if kind == "TIMESTAMP WITH TIME ZONE":
-        return "unnest(CAST(? AS TIMESTAMP[])) AT TIME ZONE 'UTC'"
-    return f"unnest(CAST(? AS {kind}[]))"
+    """The values of a column from a list of them, in which moments are in UTC."""
+    plain = called(kind, {_ZONED: "TIMESTAMP"})
+    return _zoned(f"unnest(CAST(? AS {plain}[]))", kind)
+
+
+def _zoned(read: str, kind: str) -> str:
+    """A value as one of a type: a moment that has a zone, or a list of such."""
+    of = element(kind)
+    if of is not None and _ZONED in of:
+        return f"list_transform({read}, lambda x: {_zoned('x', of)})"
+    return f"{read} AT TIME ZONE 'UTC'" if kind == _ZONED else read
+
+
+def readable(columns: Columns) -> list[tuple[str, str]]:
+    """The columns that a copy can have, with what can be read of lists and structs."""
+    held = ((name, _readable(kind)) for name, kind in columns)
+    return [(name, kind) for name, kind in held if kind is not None]
+
+
+def _readable(kind: str) -> str | None:
+    of, inner = element(kind), fields(kind)
+    if of is not None:
+        each = _readable(of)
+        return None if each is None else f"{each}[]"
+    if inner is not None:
+        parts = ((identifier(name), _readable(of)) for name, of in inner.items())
+        listed = ", ".join(f"{name} {of}" for name, of in parts if of is not None)
+        return f"STRUCT({listed})" if listed else None
+    return kind if read_as(kind) is not None else None
 
 
 def _kind(kind: str) -> str:
     """The type of a copy's column, which holds what is stored."""
+    inner = element(kind)
+    if inner is not None:
+        return f"{_kind(inner)}[]"
     if kind == UNLIMITED:
         return "DOUBLE"
     return "VARCHAR" if kind.startswith("ENUM") else kind

@@ -14,7 +14,7 @@ from dpsql.errors import Error
 from dpsql.policy.decisions import ColumnDecision, Decisions, TableDecision, TableKeys
 from dpsql.policy.domain import ColumnType, bounds_of, values_of
 from dpsql.policy.names import fold, name_problem
-from dpsql.policy.skeleton import Schema, column_type
+from dpsql.policy.skeleton import Schema, column_type, leaves
 from dpsql.request.loss import amount
 from dpsql.shell.view import printable
 
@@ -65,7 +65,7 @@ def interview(
         if own.public or own.omitted or name_problem(name, "table", dots=False):
             continue
         asked = dict(own.columns)
-        for column, kind in columns:
+        for column, kind in leaves(columns):
             known = column_type(kind)
             place = fold(column)
             if (

@@ -13,7 +13,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.check_constraints import Checked, checked
 from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
 from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value, bounds_of, values_of
-from dpsql.policy.engine_types import members, policy_type
+from dpsql.policy.engine_types import element, fields, members, policy_type
 from dpsql.policy.exact import show_number
 from dpsql.policy.names import fold, is_row, name_problem
 
@@ -104,7 +104,7 @@ def skeleton(
     are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
     row is: a primary key as a candidate for the unit, a foreign key as a link. `decisions` take the place of TODOs, and of
     what constraints say; `sources` are named in the second line. Columns of types that dpsql does not read are commented
-    out. Raises PolicyError (`no_tables`) for a schema without tables.
+    out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
@@ -144,6 +144,20 @@ def column_type(duckdb_type: str) -> ColumnType | None:
     return None if found is None else found.name
 
 
+def leaves(columns: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The columns that a policy may declare, with their types: of a STRUCT its fields, by dotted names.
+
+    >>> [*leaves([("n", "INTEGER"), ("s", "STRUCT(city VARCHAR, at STRUCT(floor INTEGER))")])]
+    [('n', 'INTEGER'), ('s.city', 'VARCHAR'), ('s.at.floor', 'INTEGER')]
+    """
+    for column, kind in columns:
+        inner = fields(kind.strip())
+        if inner is None or any("." in name for name in inner):
+            yield column, kind
+        else:
+            yield from leaves([(f"{column}.{name}", of) for name, of in inner.items()])
+
+
 def _table(
     table: str,
     columns: Sequence[tuple[str, str]],
@@ -166,11 +180,13 @@ def _table(
         yield "    columns: {}"
         return
     yield "    columns:"
-    for column, kind in columns:
-        known = column_type(kind)
+    for column, kind in leaves(columns):
+        known, listed = column_type(kind), column_type(element(kind.strip()) or "")
         bad_name = name_problem(column, "column", dots=True)
         own = decided.columns.get(fold(column), ColumnDecision())
-        if known is None or bad_name:
+        if listed is not None and not bad_name:
+            yield f"      # {_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: the most elements of a row that count"
+        elif known is None or bad_name:
             yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
         elif own.omitted:
             yield f"      # {_name(column)}: left out"

@@ -11,6 +11,8 @@ import duckdb
 import psycopg
 from postgres import Server
 
+from dpsql.policy.engine_types import element
+
 _TYPES = {
     "TINYINT": "smallint",
     "SMALLINT": "smallint",
@@ -35,6 +37,10 @@ def postgres_type(kind: str) -> str | None:
     """The PostgreSQL type of a DuckDB type, None for those that it does not have."""
     if kind.startswith("ENUM"):
         return "text"
+    of = element(kind)
+    if of is not None:
+        inner = postgres_type(of)
+        return inner and f"{inner}[]"
     return kind.lower() if re.fullmatch(r"DECIMAL\(\d+,\d+\)", kind) else _TYPES.get(kind)
 
 

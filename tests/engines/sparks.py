@@ -19,6 +19,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpsql.policy.engine_types import element, fields
+
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -95,6 +97,11 @@ def spark_type(kind: str) -> str | None:
     """The Spark type of a DuckDB type, None for those that it does not have."""
     if kind.startswith("ENUM"):
         return "STRING"
+    of, inner = element(kind), fields(kind)
+    if of is not None:
+        return f"ARRAY<{spark_type(of)}>"
+    if inner is not None:
+        return f"STRUCT<{', '.join(f'`{name}`: {spark_type(each)}' for name, each in inner.items())}>"
     return kind if re.fullmatch(r"DECIMAL\(\d+,\d+\)", kind) else _TYPES.get(kind)
 
 
@@ -148,6 +155,8 @@ def hold(
 
 
 def _stored(column: str, kind: str) -> str:
+    if "<" in kind:
+        return f'"{column}"'
     stored = {
         "STRING": "VARCHAR",
         "TIMESTAMP_NTZ": "TIMESTAMP",

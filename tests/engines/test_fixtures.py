@@ -23,8 +23,8 @@ from dpsql.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NO_NOISE, NOON, POLICY, clinic
 
-LACKING = ("place.city", "place.at.floor", "tags")
-"""Columns of the clinic that PostgreSQL does not have: fields of a STRUCT, and a list."""
+LACKING = ("place.city", "place.at.floor")
+"""Columns of the clinic that PostgreSQL does not have: fields of a STRUCT."""
 UNREAD = frozenset({"engine", "engine_function"})
 
 

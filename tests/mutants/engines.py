@@ -11,6 +11,7 @@ _UNIT_ROWS = "tests/engines/test_unit_rows.py"
 _SPARK_UNIT_ROWS = "tests/engines/test_spark_unit_rows.py"
 _RANGES = "tests/sql/test_unit_windows.py::test_frames_of_groups_are_ranges_of_ranks[GROUPS BETWEEN 2 PRECEDING AND CURRENT ROW-True]"
 _SPARK = "tests/engines/test_spark.py"
+_SPARK_LISTS = "tests/engines/test_spark_lists.py::test_elements_and_fields_are_those_of_duckdb"
 
 FAULTS = (
     Fault(
@@ -179,6 +180,38 @@ FAULTS = (
         'f"TRY_CAST(LEAST(GREATEST({number}, {low}), {high} DIV 2) AS BIGINT)"',
         "contributions are less than the noise is for, and the answers are wrong",
         "tests/engines/test_spark_bounds.py::test_64_bits_are_used_where_they_suffice[1048576-by norm]",
+    ),
+    Fault(
+        "postgres-arrays-are-not-cut",
+        "dpsql.backends.postgres.dialect:PostgresDialect.elements",
+        'f"WHERE place <= {listed.most}"',
+        '""',
+        "more elements of a row count than are declared",
+        "tests/engines/test_lists.py::test_first_elements_are_those_by_place",
+    ),
+    Fault(
+        "spark-arrays-are-not-cut",
+        "dpsql.backends.spark.dialect:SparkDialect.elements",
+        'f"SLICE({columns.path(listed.stored)}, 1, {listed.most})"',
+        "columns.path(listed.stored)",
+        "more elements of a row count than are declared",
+        f"{_SPARK_LISTS}[SELECT COUNT(*) FROM t, UNNEST(t.numbers) AS u(x)]",
+    ),
+    Fault(
+        "spark-rows-without-elements-go",
+        "dpsql.backends.spark.dialect:SparkDialect.elements",
+        '"EXPLODE_OUTER" if listed.outer else "EXPLODE"',
+        '"EXPLODE"',
+        "a LEFT JOIN loses rows without elements",
+        f"{_SPARK_LISTS}[SELECT COUNT(*), COUNT(x), SUM(x) FROM t LEFT JOIN UNNEST(numbers) AS u(x) ON TRUE]",
+    ),
+    Fault(
+        "spark-moments-in-structs-are-read",
+        "dpsql.backends.spark.types:_within",
+        'f"{name.upper()} (SPARK)" if name.startswith("timestamp") else engine_type(name)',
+        "engine_type(name)",
+        "a moment in milliseconds that is far off ends a query",
+        "tests/engines/test_spark_lists.py::test_other_fields_are_not_read[s.seen]",
     ),
     Fault(
         "spark-parts-of-sums-overlap",

@@ -70,9 +70,9 @@ FAULTS = (
     ),
     Fault(
         "lists-are-not-cut",
-        "dpsql.sql.emit.relations:_table",
-        'cut = f"list_slice({path(item.stored)}, 1, {item.most})"',
-        "cut = path(item.stored)",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.elements",
+        'cut = f"list_slice({columns.path(listed.stored)}, 1, {listed.most})"',
+        "cut = columns.path(listed.stored)",
         "more elements of a row count than are declared",
         f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
     ),

@@ -236,9 +236,9 @@ FAULTS = (
     ),
     Fault(
         "kept-rows-count-all-elements",
-        "dpsql.sql.emit.relations:_table",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.elements",
         'f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"',
-        'f"CASE WHEN LEN({cut}) > 0 THEN {path(item.stored)} ELSE [NULL] END"',
+        'f"CASE WHEN LEN({cut}) > 0 THEN {columns.path(listed.stored)} ELSE [NULL] END"',
         "where a LEFT JOIN keeps rows without elements, lists are not cut",
         "tests/properties/test_elements.py::test_a_left_join_cuts_lists_too",
     ),

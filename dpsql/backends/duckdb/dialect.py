@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.duckdb import columns, values
-from dpsql.backends.quoting import table_name
+from dpsql.backends.quoting import identifier, table_name
 from dpsql.plan.expr import Call, Column
 from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
     from dpsql.plan.nodes import Release
+    from dpsql.plan.tables import Elements
 
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
 
@@ -71,6 +72,13 @@ class DuckDBDialect:
     def unit_id(self, unit: Column) -> str:
         """As `columns.unit_id`."""
         return columns.unit_id(unit)
+
+    def elements(self, table: str, listed: Elements) -> str:
+        """A list is cut by LIST_SLICE; one without elements is a list of NULL alone where its row stays."""
+        cut = f"list_slice({columns.path(listed.stored)}, 1, {listed.most})"
+        if listed.outer:
+            cut = f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"
+        return f"SELECT *, UNNEST({cut}) AS {identifier(listed.column.name)} FROM {table}"
 
     def sampled(self, unit: str, secret: str, below: int) -> str:
         """Digests are texts of 64 hexadecimal digits in lower case."""

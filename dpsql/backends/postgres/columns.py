@@ -18,7 +18,7 @@ from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
 from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column
 from dpsql.plan.types import Type
-from dpsql.policy.engine_types import UNLIMITED
+from dpsql.policy.engine_types import UNLIMITED, element
 
 MOST_BYTES = 2**20
 """Longer texts are read as NULL: a text of PostgreSQL has at most 1 GB, and what is made of several must have less."""
@@ -92,8 +92,11 @@ def stored(column: Column) -> str:
 
 
 def copied(column: str, kind: str) -> str:
-    """A column of a public table as Python can hold it: days and moments of the calendar alone."""
-    read = identifier(column)
+    """A column of a public table as Python can hold it: days and moments of the calendar alone, and arrays of one dimension."""
+    read, of = identifier(column), element(kind)
+    if of is not None:
+        each = f"SELECT {copied('v', of)} FROM UNNEST({read}) WITH ORDINALITY AS e (v, place) ORDER BY place"
+        return f"CASE WHEN {read} IS NOT NULL THEN ARRAY({each}) END"
     if kind == UNLIMITED:
         return f"CASE WHEN {read} BETWEEN -1e300 AND 1e300 THEN CAST(ROUND({read}, 300) AS {REAL}) END"
     if kind.startswith("DECIMAL"):

@@ -19,7 +19,7 @@ from dpsql.backends.postgres.checks import condition
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
 from dpsql.backends.postgres.settings import pinning
 from dpsql.backends.postgres.types import engine_type
-from dpsql.backends.public_copies import Columns, PublicCopies
+from dpsql.backends.public_copies import Columns, PublicCopies, readable
 from dpsql.backends.quoting import identifier
 from dpsql.errors import BackendError, OperationalError, PolicyError
 from dpsql.ledger.identity import POSTGRES as IDENTITY
@@ -193,7 +193,7 @@ class PostgresBackend:
                     hint="connect again",
                 )
             self._copies.require(
-                sql, {name: _readable(columns) for name, columns in known.items()}, self._rows
+                sql, {name: readable(columns) for name, columns in known.items()}, self._rows
             )
             return self._copies.query(sql)
 
@@ -384,13 +384,6 @@ def _warned(what: str) -> None:
 def _alone(column: str, columns: Sequence[tuple[str, str]]) -> bool:
     """Whether no other column has this name in another case: policies know no case."""
     return sum(fold(name) == fold(column) for name, _ in columns) == 1
-
-
-def _readable(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The columns that a copy can have."""
-    from dpsql.policy.engine_types import read_as
-
-    return [(name, kind) for name, kind in columns if read_as(kind) is not None]
 
 
 def _exact(value: Any) -> Any:

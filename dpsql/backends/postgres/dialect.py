@@ -30,7 +30,7 @@ from dpsql.plan.nodes import (
     inputs,
     is_private,
 )
-from dpsql.plan.tables import Scan
+from dpsql.plan.tables import Elements, Scan
 from dpsql.plan.types import Pairs, Type, Value
 from dpsql.policy import table_parts
 
@@ -64,7 +64,7 @@ CANNOT = (
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
     "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
-    "elements of lists, and fields of composite types",
+    "fields of composite types, and elements of arrays of these, of enumerated types and of domains",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
 )
@@ -92,10 +92,6 @@ class PostgresDialect:
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
                 refuse("PostgreSQL is not asked for this")
-            if isinstance(part, Scan) and (
-                part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
-            ):
-                refuse(f"PostgreSQL is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
                 refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
 
@@ -139,6 +135,15 @@ class PostgresDialect:
     def unit_id(self, unit: Column) -> str:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)
+
+    def elements(self, table: str, listed: Elements) -> str:
+        """The first elements by their places, as an array may number them from anywhere; of several dimensions, row by row."""
+        (column,) = listed.stored
+        items = f"UNNEST({identifier(column)}) WITH ORDINALITY AS e (v, place)"
+        cut = f"WHERE place <= {listed.most}"
+        first = f"SELECT v AS {identifier(listed.column.name)} FROM {items} {cut}"
+        join = "LEFT JOIN" if listed.outer else "JOIN"
+        return f'SELECT * FROM {table} {join} LATERAL ({first}) AS "#elements" ON TRUE'
 
     def sampled(self, unit: str, secret: str, below: int) -> str:
         """Digests are bytes, and so compared. A connection requires a database in UTF-8, to which no text fails to convert."""
@@ -331,10 +336,3 @@ def _relations(relation: Relation) -> Iterator[Relation]:
     yield relation
     for part in inputs(relation):
         yield from _relations(part)
-
-
-def _read(scan: Scan) -> Iterator[Column]:
-    if scan.unit.column is not None:
-        yield scan.unit.column
-    for item in scan.partition_filters:
-        yield item.column

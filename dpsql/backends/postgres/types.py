@@ -44,6 +44,8 @@ def engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
     >>> engine_type("timestamp(3) with time zone"), engine_type("mood", "e", ["sad", "ok"]), engine_type("citext")
     ('TIMESTAMP WITH TIME ZONE', "ENUM('sad', 'ok')", 'CITEXT (POSTGRESQL)')
+    >>> engine_type("numeric(12,2)[]"), engine_type("interval[]")
+    ('DECIMAL(12,2)[]', 'INTERVAL (POSTGRESQL)[]')
     """
     if kind == "e":
         listed = ", ".join("'" + member.replace("'", "''") + "'" for member in members)
@@ -51,6 +53,8 @@ def engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     unread = f"{name.upper()} (POSTGRESQL)"
     if kind != "b":
         return unread
+    if name.endswith("[]"):
+        return f"{engine_type(name.removesuffix('[]'))}[]"
     found = _SIZED.fullmatch(name)
     if found is None:
         return _NAMES.get(name, unread)

@@ -10,12 +10,15 @@ Source: Spark 4.0 documentation, "ANSI compliance" and "NaN semantics"; Unicode 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.backends.clamps import Clamps
 from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark.values import INFINITY, NAN, constant, type_name
 from dpsql.plan.expr import Column
 from dpsql.plan.types import Type
+from dpsql.policy.engine_types import element, fields
 
 MOST_BYTES = 2**20
 """Longer texts are read as NULL: a text of Spark has at most 2^31 bytes, and what is made of several must have less."""
@@ -61,7 +64,20 @@ def _by_bytes(stored: str, engine: str) -> str:
 
 def copied(column: str, kind: str) -> str:
     """A column of a public table as Python can hold it: days and moments of the calendar alone."""
-    read = identifier(column)
+    return _copied(identifier(column), kind)
+
+
+def _copied(read: str, kind: str, depth: int = 0) -> str:
+    of, inner = element(kind), fields(kind)
+    if of is not None:
+        each = f"x{depth}"
+        return f"TRANSFORM({read}, {each} -> {_copied(each, of, depth + 1)})"
+    if inner is not None:
+        parts = (
+            f"{constant(name)}, {_copied(f'{read}[{constant(name)}]', of, depth)}"
+            for name, of in inner.items()
+        )
+        return f"CASE WHEN {read} IS NOT NULL THEN NAMED_STRUCT({', '.join(parts)}) END"
     if kind in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
         at = read if kind == "DATE" else f"TRY_CAST({read} AS TIMESTAMP_NTZ)"
         low, high = map(constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
@@ -70,5 +86,13 @@ def copied(column: str, kind: str) -> str:
 
 
 def stored(column: Column) -> str:
-    """A column as it is stored."""
-    return identifier(column.name)
+    """A column as it is stored, or a field of a struct."""
+    return path(column.facts.path) if len(column.facts.path) > 1 else identifier(column.name)
+
+
+def path(names: Sequence[str]) -> str:
+    """A column of a table, or a field of one that is a struct, which is NULL where that is.
+
+    A field after a dot could be a column of a table of the struct's name.
+    """
+    return identifier(names[0]) + "".join(f"[{constant(name)}]" for name in names[1:])

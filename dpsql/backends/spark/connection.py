@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from dpsql.backends.base import Exact, Origin, Place, Tables
 from dpsql.backends.dialect import Dialect
-from dpsql.backends.public_copies import Columns, PublicCopies
+from dpsql.backends.public_copies import Columns, PublicCopies, readable
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns
 from dpsql.backends.spark.dialect import SparkDialect
@@ -194,7 +194,7 @@ class SparkBackend:
         """The rows of an emitted query over public tables alone, and the engine types of its columns, by DuckDB."""
         known = {name: columns for name, columns in self._columns.items() if fold(name) in self._public}
         with self.snapshot():
-            self._copies.require(sql, {name: _readable(table) for name, table in known.items()}, self._rows)
+            self._copies.require(sql, {name: readable(table) for name, table in known.items()}, self._rows)
             return self._copies.query(sql)
 
     def parses(self, text: str) -> bool:
@@ -354,13 +354,6 @@ def _view(name: str) -> str:
 def _alone(column: str, columns: Sequence[tuple[str, str]]) -> bool:
     """Whether no other column has this name in another case, by the rules of Unicode, as Spark compares them."""
     return sum(name.lower() == column.lower() for name, _ in columns) == 1
-
-
-def _readable(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The columns that a copy can have."""
-    from dpsql.policy.engine_types import read_as
-
-    return [(name, kind) for name, kind in columns if read_as(kind) is not None]
 
 
 def _exact(value: Any) -> Any:

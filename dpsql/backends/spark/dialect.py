@@ -30,7 +30,7 @@ from dpsql.plan.nodes import (
     inputs,
     is_private,
 )
-from dpsql.plan.tables import Scan
+from dpsql.plan.tables import Elements, Scan
 from dpsql.plan.types import Pairs, Type, Value
 from dpsql.policy import table_parts
 
@@ -50,9 +50,9 @@ CANNOT = (
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
     "quantiles within a unit of more than 6 digits",
     "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
-    "elements of lists, and fields of structs",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
     "times of day and UUID, which Spark does not have",
+    "moments within structs and arrays, whose unit its catalogue does not say",
     'names with " or \\',
     "views, temporary views, and tables whose files have no types, as CSV and JSON",
 )
@@ -87,10 +87,6 @@ class SparkDialect:
                 refuse("Spark is not asked for this")
             if isinstance(part, PerUnitWindows) and any(map(_excludes, part.windows)):
                 refuse(f"Spark is not asked for {CANNOT[0]}")
-            if isinstance(part, Scan) and (
-                part.unnested or any(len(column.facts.path) > 1 for column in _read(part))
-            ):
-                refuse(f"Spark is not asked for {CANNOT[4]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
                 refuse(f"Spark is not asked for {CANNOT[3]}")
 
@@ -112,7 +108,7 @@ class SparkDialect:
     def cast(self, text: str, kind: Type) -> str:
         """As `values.cast`."""
         if kind is Type.LIST:
-            refuse(f"Spark is not asked for {CANNOT[4]}")
+            refuse("Spark is not asked for lists as values")
         return values.cast(text, kind)
 
     def call(self, expr: Call) -> str:
@@ -135,6 +131,12 @@ class SparkDialect:
         """As it is read elsewhere: whole numbers of all sizes are BIGINT."""
         return columns.widened(unit)
 
+    def elements(self, table: str, listed: Elements) -> str:
+        """The first elements of an array; EXPLODE_OUTER makes NULL of one without elements."""
+        explode = "EXPLODE_OUTER" if listed.outer else "EXPLODE"
+        cut = f"SLICE({columns.path(listed.stored)}, 1, {listed.most})"
+        return f"SELECT *, {explode}({cut}) AS {identifier(listed.column.name)} FROM {table}"
+
     def sampled(self, unit: str, secret: str, below: int) -> str:
         """Digests are texts of 64 hexadecimal digits in lower case."""
         digest = f"SHA2(CONCAT({values.constant(secret)}, CAST({unit} AS STRING)), 256)"
@@ -146,7 +148,7 @@ class SparkDialect:
 
     def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
-        refuse(f"Spark is not asked for {CANNOT[5]}", "name the column with the unit's id in the policy")
+        refuse(f"Spark is not asked for {CANNOT[4]}", "name the column with the unit's id in the policy")
 
     def row_hash(self, unit: str) -> str:
         """Never asked for: rows have no ids."""
@@ -307,13 +309,6 @@ def _relations(relation: Relation) -> Iterator[Relation]:
     yield relation
     for part in inputs(relation):
         yield from _relations(part)
-
-
-def _read(scan: Scan) -> Iterator[Column]:
-    if scan.unit.column is not None:
-        yield scan.unit.column
-    for item in scan.partition_filters:
-        yield item.column
 
 
 def _excludes(window: Windowed) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
+from dpsql.backends.quoting import identifier
+
 _NAMES = MappingProxyType(
     {
         "tinyint": "TINYINT",
@@ -34,12 +36,38 @@ def engine_type(name: str) -> str:
 
     >>> engine_type("bigint"), engine_type("decimal(12,2)"), engine_type("timestamp"), engine_type("char(5)")
     ('BIGINT', 'DECIMAL(12,2)', 'TIMESTAMP WITH TIME ZONE', 'CHAR')
-    >>> engine_type("array<int>"), engine_type("string collate UTF8_LCASE")
-    ('ARRAY<INT> (SPARK)', 'VARCHAR')
+    >>> engine_type("map<int,int>"), engine_type("string collate UTF8_LCASE")
+    ('MAP<INT,INT> (SPARK)', 'VARCHAR')
+    >>> engine_type("array<struct<city:string,at:decimal(3,0),seen:timestamp>>")
+    'STRUCT("city" VARCHAR, "at" DECIMAL(3,0), "seen" TIMESTAMP (SPARK))[]'
     """
+    if name.startswith("array<") and name.endswith(">"):
+        return f"{_within(name[len('array<') : -1])}[]"
+    if name.startswith("struct<") and name.endswith(">"):
+        parts = [part.partition(":") for part in _split(name[len("struct<") : -1])]
+        if all(kind for _, _, kind in parts):
+            listed = (f"{identifier(field)} {_within(kind)}" for field, _, kind in parts)
+            return f"STRUCT({', '.join(listed)})"
     found = _DECIMAL.fullmatch(name)
     if found is not None:
         return f"DECIMAL({found[1]},{found[2]})"
     if _PADDED.fullmatch(name):
         return "CHAR"
     return "VARCHAR" if _TEXT.fullmatch(name) else _NAMES.get(name, f"{name.upper()} (SPARK)")
+
+
+def _within(name: str) -> str:
+    """The engine type of a field or an element. Of moments in there, nobody knows in which unit a file has them."""
+    return f"{name.upper()} (SPARK)" if name.startswith("timestamp") else engine_type(name)
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Analysis, Measurand
-from dpsql.backends.duckdb.columns import path
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Filter,
@@ -390,10 +389,7 @@ def _table(scan: Scan) -> str:
     """
     text = dialect().table_name(scan.table)
     for item in scan.unnested:
-        cut = f"list_slice({path(item.stored)}, 1, {item.most})"
-        if item.outer:
-            cut = f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"
-        text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
+        text = f"({dialect().elements(text, item)}) AS {identifier(scan.table)}"
     return text
 
 
