@@ -29,7 +29,8 @@ WARNINGS = [
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The plans of a thousand statements, as is the default, leave too little of a driver's memory to thousands of tests.
+    # What Spark keeps of the plans of a thousand statements, and its parser of all, leaves thousands of tests too little memory.
+    "spark.driver.memory": "2g",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.log.level": "OFF",
     "spark.driver.host": "127.0.0.1",
