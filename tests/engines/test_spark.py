@@ -22,7 +22,7 @@ import dpsql
 from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
-from dpsql.backends.spark.settings import PINNED, resets
+from dpsql.backends.spark.settings import PINNED, QUICK, resets
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.clamping import BY_NORM
 from dpsql.request.query import Query
@@ -188,7 +188,8 @@ def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> N
 def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     """Statements run in a session with dpsql's settings; the owner's session keeps its own."""
     session = con.engine.backend._session
-    assert {name: session.conf.get(name) for name in PINNED} == dict(PINNED)
+    wanted = {**PINNED, **QUICK}
+    assert {name: session.conf.get(name) for name in wanted} == wanted
     assert session.conf.get("spark.sql.legacy.sizeOfNull") == "true"  # ANSI rules have the last word there
     assert session.conf.get("spark.sql.shuffle.partitions") == "3"
     assert people.conf.get("spark.sql.ansi.enabled") == "false"

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dpsql.backends.spark.settings import PINNED, resets
+from dpsql.backends.spark.settings import PINNED, QUICK, resets
 from dpsql.errors import OperationalError
 
 REVIEWED = ((4, 0), (4, 0))
@@ -149,12 +149,12 @@ def require_version(version: str) -> None:
 
 
 def pin(session: Any) -> None:
-    """Sets all settings that decide over values, and takes others back to Spark's defaults."""
+    """Sets all settings that decide over values, takes others back to Spark's defaults, and sets what makes statements quick."""
     known = {str(row[0]) for row in session.sql("SET").collect()}
     for name in filter(resets, sorted(known)):
         if session.conf.isModifiable(name):
             session.conf.unset(name)
-    for name, value in PINNED.items():
+    for name, value in (*PINNED.items(), *QUICK.items()):
         session.conf.set(name, value)
 
 

@@ -43,6 +43,9 @@ PINNED = MappingProxyType(
 )
 """What each setting has to be."""
 
+QUICK = MappingProxyType({"spark.sql.codegen.hugeMethodLimit": "8000"})
+"""Settings for speed alone: Java compiles no method of more bytes, and the intervals of a few sums are one where Spark does not divide it."""
+
 _SPEED = re.compile(
     r"""spark\.sql\.(
         (adaptive|shuffle|autoBroadcastJoinThreshold|broadcastTimeout|inMemoryColumnarStorage|cbo|statistics|sources
