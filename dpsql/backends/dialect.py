@@ -254,6 +254,10 @@ class Dialect(Protocol):
         """A query in FROM, under a name where one is needed; with `once`, each of its values is computed once a row."""
         ...
 
+    def gathered(self, query: str) -> str:
+        """A query of few groups that are added up further; an engine of several machines does that on one of them."""
+        ...
+
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """FROM with the rows of `left` whose `u` is in `right`; with `anti`, those whose is not."""
         ...

@@ -185,6 +185,10 @@ class DuckDBDialect:
         """A query in FROM needs no name; its values are computed once."""
         return f"({query}) AS {name}" if name else f"({query})"
 
+    def gathered(self, query: str) -> str:
+        """As it is."""
+        return query
+
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """Joins of their own."""
         return f"{left} {'ANTI' if anti else 'SEMI'} JOIN {right} USING (u)"

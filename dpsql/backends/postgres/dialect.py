@@ -288,6 +288,10 @@ class PostgresDialect:
         """A query in FROM has a name; one with OFFSET is not merged into the query around it."""
         return f"({query}{' OFFSET 0' * once}) AS {name}"
 
+    def gathered(self, query: str) -> str:
+        """As it is."""
+        return query
+
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """EXISTS."""
         chosen = "NOT EXISTS" if anti else "EXISTS"

@@ -268,6 +268,10 @@ class SparkDialect:
         """A query in FROM has a name; what takes long is held."""
         return f"({query}) AS {name}"
 
+    def gathered(self, query: str) -> str:
+        """What is in one partition is added up without another shuffle."""
+        return f"SELECT /*+ COALESCE(1) */ * FROM {self.derived(query)}"
+
     def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """Never asked for: no units are looked for before the groups of all are put in order."""
         raise LookupError(left, right, anti)

@@ -50,7 +50,7 @@ def with_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     joint, most = _JointIntervals(sums, clamps), most_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.of_pairs(keys), list(joint.intervals.values())
     if most <= MOST_JOINT:
-        source = joint.added_up(source, [*keys, *intervals], pairs=True)
+        source = dialect().gathered(joint.added_up(source, [*keys, *intervals], pairs=True))
     if most > MOST_LISTED:
         sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
         by = f"GROUPING SETS ({sets})"
