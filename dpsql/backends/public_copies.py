@@ -105,21 +105,18 @@ def _zoned(read: str, kind: str) -> str:
 
 
 def readable(columns: Columns) -> list[tuple[str, str]]:
-    """The columns that a copy can have, with what can be read of lists and structs."""
-    held = ((name, _readable(kind)) for name, kind in columns)
-    return [(name, kind) for name, kind in held if kind is not None]
+    """The columns that a copy can have."""
+    return [(name, kind) for name, kind in columns if _readable(kind)]
 
 
-def _readable(kind: str) -> str | None:
+def _readable(kind: str) -> bool:
+    """Whether a type can be read, with all parts of a list or struct."""
     of, inner = element(kind), fields(kind)
     if of is not None:
-        each = _readable(of)
-        return None if each is None else f"{each}[]"
+        return _readable(of)
     if inner is not None:
-        parts = ((identifier(name), _readable(of)) for name, of in inner.items())
-        listed = ", ".join(f"{name} {of}" for name, of in parts if of is not None)
-        return f"STRUCT({listed})" if listed else None
-    return kind if read_as(kind) is not None else None
+        return all(map(_readable, inner.values()))
+    return read_as(kind) is not None
 
 
 def _kind(kind: str) -> str:

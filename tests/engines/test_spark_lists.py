@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from engines import sparks
 from engines.lists import OF_FIELDS, OF_LISTS, load, policy
@@ -37,12 +40,12 @@ def test_elements_and_fields_are_those_of_duckdb(pair: Pair, sql: str) -> None:
 
 
 def test_fields_of_public_structs(spark: Any) -> None:
-    """Copies of public rows hold structs and lists, with what can be read of them."""
+    """Copies of public rows hold structs and lists."""
     spark.sql("DROP SCHEMA IF EXISTS public_lists CASCADE")
     spark.sql("CREATE SCHEMA public_lists")
     spark.sql(
         "CREATE TABLE public_lists.places USING parquet AS SELECT * FROM VALUES "
-        "(1, named_struct('city', 'Bonn', 'at', named_struct('day', DATE '2024-01-01', 'seen', TIMESTAMP '2024-01-01 00:00:00'))),"
+        "(1, named_struct('city', 'Bonn', 'at', named_struct('day', DATE '2024-01-01', 'n', array(1)))),"
         "(2, named_struct('city', 'Kiel', 'at', NULL)), (3, NULL) AS t(id, s)"
     )
     spark.sql("CREATE TABLE public_lists.people USING parquet AS SELECT 1 AS who")
@@ -64,17 +67,51 @@ def test_fields_of_public_structs(spark: Any) -> None:
     assert found == ((1, "Bonn", "2024-01-01"), (2, "Kiel", None), (3, None, None))
 
 
-@pytest.mark.parametrize("field", ["s.seen", "s.pairs", "s.city.x", "m"])
+@pytest.mark.parametrize("field", ["s.seen", "s.city", "p.pairs", "p.city", "l", "m"])
 def test_other_fields_are_not_read(spark: Any, field: str) -> None:
-    """Moments in structs, whose unit nobody knows; maps; fields that are not there."""
+    """Structs and arrays that hold moments, whose unit nobody knows, or maps: Spark may read them whole, also for another field."""
     spark.sql("DROP SCHEMA IF EXISTS other_lists CASCADE")
     spark.sql("CREATE SCHEMA other_lists")
     spark.sql(
         "CREATE TABLE other_lists.t USING parquet AS SELECT 1 AS id, map('a', 1) AS m, named_struct('city', 'Bonn', "
-        "'seen', TIMESTAMP '2024-01-01 00:00:00', 'pairs', map('a', 1)) AS s"
+        "'seen', TIMESTAMP '2024-01-01 00:00:00') AS s, named_struct('city', 'Bonn', 'pairs', map('a', 1)) AS p, "
+        "array(named_struct('seen', TIMESTAMP '2024-01-01 00:00:00')) AS l"
     )
     spark.catalog.setCurrentDatabase("other_lists")
-    tables = {"t": {"unit": "id", "rows_per_unit": 1, "columns": {field: {"type": "timestamp"}}}}
+    tables = {"t": {"unit": "id", "rows_per_unit": 1, "columns": {field: {"type": "text"}}}}
     rules = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": tables}
     with pytest.raises(dpsql.PolicyError), dpsql.connect(spark, policy=rules, ledger=":memory:") as opened:
         opened.query("SELECT COUNT(*) FROM t", epsilon=1)
+
+
+def test_moments_in_milliseconds_end_no_query(spark: Any, tmp_path: Path) -> None:
+    """What Spark fails to read is read by none of the queries that are asked beside it: structs and arrays are refused there."""
+    moments = pyarrow.array([1, 10**17], pyarrow.timestamp("ms"))
+    for name, beside in (("t", {"seen": moments}), ("v", {})):
+        inner = pyarrow.StructArray.from_arrays([pyarrow.array([1, 2]), moments], ["a", "seen"])
+        plain = pyarrow.array([{"a": 1}, {"a": 2}])
+        columns = {"id": [1, 2], "tags": [["a", "b", "c"], None], "s": inner, "p": plain, **beside}
+        (tmp_path / name).mkdir()
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name / "rows.parquet")
+    spark.sql("DROP SCHEMA IF EXISTS milliseconds CASCADE")
+    spark.sql("CREATE SCHEMA milliseconds")
+    declared = "id BIGINT, tags ARRAY<STRING>, s STRUCT<a: BIGINT, seen: TIMESTAMP_NTZ>, p STRUCT<a: BIGINT>"
+    for name, more in (("t", ", seen TIMESTAMP_NTZ"), ("v", "")):
+        spark.sql(
+            f"CREATE TABLE milliseconds.{name} ({declared}{more}) USING parquet LOCATION '{tmp_path / name}'"
+        )
+    spark.catalog.setCurrentDatabase("milliseconds")
+    tags, field = {"type": "text", "values": ["a", "b"], "max_elements": 2}, {"type": "int", "bounds": [0, 9]}
+
+    def asked(table: str, columns: dict[str, Any], sql: str) -> object:
+        tables = {table: {"unit": "id", "rows_per_unit": 1, "columns": columns}}
+        rules = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 10**9}, "tables": tables}
+        with dpsql.connect(spark, policy=rules, ledger=":memory:") as connection:
+            return connection.query(sql, epsilon=10**6).rows
+
+    for table, columns in (("t", {"tags": tags}), ("t", {"s.a": field}), ("v", {"s.a": field})):
+        with pytest.raises(dpsql.PolicyError):
+            asked(table, columns, f"SELECT COUNT(*) FROM {table}")
+    assert asked("t", {"p.a": field}, "SELECT SUM(p.a) FROM t") == ((3,),)
+    sql = "SELECT SUM(p.a), COUNT(DISTINCT x) FROM v LEFT JOIN UNNEST(tags) AS u(x) ON TRUE"
+    assert asked("v", {"p.a": field, "tags": tags}, sql) == ((4, 2),)

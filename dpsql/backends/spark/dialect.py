@@ -52,7 +52,7 @@ CANNOT = (
     "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
     "ids of the rows of tables whose rows are units, which joins and distinct rows need",
     "times of day and UUID, which Spark does not have",
-    "moments within structs and arrays, whose unit its catalogue does not say",
+    "structs and arrays that hold moments, whose unit its catalogue does not say, and arrays of tables with moments of an unknown unit",
     'names with " or \\',
     "views, temporary views, and tables whose files have no types, as CSV and JSON",
 )

@@ -60,10 +60,20 @@ class Described:
         return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
 
     def without_moments(self, other: frozenset[str] | None) -> Described:
-        """The table in which moments of `other` columns, or of all where None are known, have types that are not read."""
+        """The table in which moments of `other` columns, or of all where None are known, have types that are not read.
+
+        Nor have arrays then: what unnests one names all columns, and Spark has to leave such moments out by itself.
+        """
+        unknown = {
+            name
+            for name, kind in self.columns
+            if kind.startswith(_MOMENT) and (other is None or name.lower() in map(str.lower, other))
+        }
         columns = tuple(
             (name, f"{kind} that is not in microseconds")
-            if kind.startswith(_MOMENT) and (other is None or name.lower() in map(str.lower, other))
+            if name in unknown
+            else (name, f"{kind} beside moments that are not in microseconds")
+            if unknown and "array<" in kind
             else (name, kind)
             for name, kind in self.columns
         )

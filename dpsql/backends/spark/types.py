@@ -38,27 +38,43 @@ def engine_type(name: str) -> str:
     ('BIGINT', 'DECIMAL(12,2)', 'TIMESTAMP WITH TIME ZONE', 'CHAR')
     >>> engine_type("map<int,int>"), engine_type("string collate UTF8_LCASE")
     ('MAP<INT,INT> (SPARK)', 'VARCHAR')
-    >>> engine_type("array<struct<city:string,at:decimal(3,0),seen:timestamp>>")
-    'STRUCT("city" VARCHAR, "at" DECIMAL(3,0), "seen" TIMESTAMP (SPARK))[]'
+    >>> engine_type("array<struct<city:string,at:decimal(3,0)>>"), engine_type("struct<a:int,seen:timestamp>")
+    ('STRUCT("city" VARCHAR, "at" DECIMAL(3,0))[]', 'STRUCT<A:INT,SEEN:TIMESTAMP> (SPARK)')
     """
-    if name.startswith("array<") and name.endswith(">"):
-        return f"{_within(name[len('array<') : -1])}[]"
-    if name.startswith("struct<") and name.endswith(">"):
-        parts = [part.partition(":") for part in _split(name[len("struct<") : -1])]
-        if all(kind for _, _, kind in parts):
-            listed = (f"{identifier(field)} {_within(kind)}" for field, _, kind in parts)
-            return f"STRUCT({', '.join(listed)})"
+    return _plain(name) or _nested(name) or f"{name.upper()} (SPARK)"
+
+
+def _plain(name: str) -> str | None:
     found = _DECIMAL.fullmatch(name)
     if found is not None:
         return f"DECIMAL({found[1]},{found[2]})"
     if _PADDED.fullmatch(name):
         return "CHAR"
-    return "VARCHAR" if _TEXT.fullmatch(name) else _NAMES.get(name, f"{name.upper()} (SPARK)")
+    return "VARCHAR" if _TEXT.fullmatch(name) else _NAMES.get(name)
 
 
-def _within(name: str) -> str:
-    """The engine type of a field or an element. Of moments in there, nobody knows in which unit a file has them."""
-    return f"{name.upper()} (SPARK)" if name.startswith("timestamp") else engine_type(name)
+def _nested(name: str) -> str | None:
+    """The engine type of an array or a struct, None where a part of it, at any depth, is not read.
+
+    Claim: no part of what is read makes Spark fail for a row.
+    Why: Spark may read a struct whole of which a field is asked for, as below EXPLODE. Of moments within one nobody knows in which unit
+    a file has them, and Spark fails at milliseconds that are too many.
+    Source: Spark 4.0, NestedColumnAliasing, and as `footers`.
+    """
+    if name.startswith("array<") and name.endswith(">"):
+        of = _within(name[len("array<") : -1])
+        return of and f"{of}[]"
+    if name.startswith("struct<") and name.endswith(">"):
+        parts = [part.partition(":") for part in _split(name[len("struct<") : -1])]
+        kinds = [(field, _within(kind)) for field, _, kind in parts]
+        if all(kind for _, kind in kinds):
+            return f"STRUCT({', '.join(f'{identifier(field)} {kind}' for field, kind in kinds)})"
+    return None
+
+
+def _within(name: str) -> str | None:
+    """The engine type of a field or an element, which is no moment."""
+    return None if name.startswith("timestamp") else _plain(name) or _nested(name)
 
 
 def _split(text: str) -> list[str]:
