@@ -57,8 +57,8 @@ def policy(fields: bool) -> dict[str, Any]:
     columns = {"no": {"type": "int"}, "k": {"type": "text", "values": ["a", "b"]}, **LISTED}
     t = {"unit": "id", "rows_per_unit": 3, "columns": {**columns, **(FIELDS if fields else {})}}
     link = {"column": "no", "references": "t.no"}
-    v = {"link": link, "rows_per_unit": 3, "columns": {"no": {"type": "int"}, "id": {"type": "int"}}}
-    v["columns"]["numbers"] = LISTED["numbers"]  # type: ignore[index]
+    linked = {"no": {"type": "int"}, "id": {"type": "int"}, "numbers": LISTED["numbers"]}
+    v = {"link": link, "rows_per_unit": 3, "columns": linked}
     return {
         "version": 1,
         "privacy_unit": "person",

@@ -53,12 +53,24 @@ def test_elements_are_those_of_duckdb(pair: Pair, sql: str) -> None:
     assert sums(pair.other, sql, exact) == sums(pair.duckdb, sql, exact)
 
 
+ARRAYS = (
+    "[5:7]={1,2,3}",
+    "{{1,2},{3,1}}",
+    "[-1:0]={1,2}",
+    "{}",
+    "{{{1}},{{2}}}",
+    "[2147483646:2147483646]={1}",
+)
+
+
 def test_first_elements_are_those_by_place(server: Server) -> None:
-    """Wherever an array begins to count, and however many dimensions it has: two of a row."""
+    """Wherever an array begins to count, to the last number, and however many dimensions it has: two of a row."""
     with database(server, "arrays") as (url, owner):
         owner.execute("CREATE TABLE t (no int, id int, k text, numbers int[])")
-        for place, text in enumerate(("[5:7]={1,2,3}", "{{1,2},{3,1}}", "[-1:0]={1,2}", "{}")):
+        for place, text in enumerate(ARRAYS):
             owner.execute("INSERT INTO t VALUES (%s, %s, 'a', %s)", (place, place, text))
+        # Of too many elements in two dimensions none counts.
+        owner.execute("INSERT INTO t VALUES (9, 9, 'a', ARRAY_FILL(3, ARRAY[2, 600000]))")
         grant(owner)
         rules = policy(fields=False)
         rules["tables"] = {"t": rules["tables"]["t"]}
@@ -67,7 +79,7 @@ def test_first_elements_are_those_by_place(server: Server) -> None:
         with dpsql.connect(url, policy=rules, ledger=":memory:") as connection:
             sql = "SELECT COUNT(*), SUM(x) FROM t, UNNEST(numbers) AS u(x)"
             ((_, rows, total, *_),) = exact(connection, prepared(connection, sql))[0]
-            assert (rows, total) == (6, 9)
+            assert (rows, total) == (9, 13)
 
 
 @pytest.mark.parametrize("kind", ["mood[]", "interval[]", "place", "place[]", "short[]"])

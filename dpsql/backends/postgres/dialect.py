@@ -59,6 +59,8 @@ _EXTREMES = MappingProxyType(
 )
 """The extremes of types that MIN and MAX do not take in every version."""
 
+MOST_ELEMENTS = 2**20
+"""The most elements of an array of several dimensions."""
 CANNOT = (
     "IGNORE NULLS in windows within a unit whose frames have EXCLUDE",
     "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
@@ -137,9 +139,17 @@ class PostgresDialect:
         return columns.widened(unit)
 
     def elements(self, table: str, listed: Elements) -> str:
-        """The first elements by their places, as an array may number them from anywhere; of several dimensions, row by row."""
+        """The first elements by their places, as an array may number them from anywhere; of several dimensions, row by row.
+
+        An array of one dimension is cut before it is unnested, as PostgreSQL stores all elements of one that is unnested: one row
+        could fill the disk, or take all the time that a statement has. One of more dimensions and `MOST_ELEMENTS` is as NULL.
+        """
         (column,) = listed.stored
-        items = f"UNNEST({identifier(column)}) WITH ORDINALITY AS e (v, place)"
+        read = identifier(column)
+        last = f"CAST(LEAST(ARRAY_UPPER({read}, 1), CAST(ARRAY_LOWER({read}, 1) AS BIGINT) + {listed.most - 1}) AS INTEGER)"
+        whole = f"WHEN CARDINALITY({read}) <= {MOST_ELEMENTS} THEN {read}"
+        few = f"CASE WHEN ARRAY_NDIMS({read}) = 1 THEN ({read})[ARRAY_LOWER({read}, 1):{last}] {whole} END"
+        items = f"UNNEST({few}) WITH ORDINALITY AS e (v, place)"
         cut = f"WHERE place <= {listed.most}"
         first = f"SELECT v AS {identifier(listed.column.name)} FROM {items} {cut}"
         join = "LEFT JOIN" if listed.outer else "JOIN"

@@ -44,7 +44,7 @@ PINNED = MappingProxyType(
 """What each setting has to be."""
 
 QUICK = MappingProxyType({"spark.sql.codegen.hugeMethodLimit": "8000"})
-"""Settings for speed alone: Java compiles no method of more bytes, and the intervals of a few sums are one where Spark does not divide it."""
+"""Settings for speed alone. Java compiles no method of more bytes than this, and Spark divides it only if it is told so: the intervals of three clamps are such a method."""
 
 _SPEED = re.compile(
     r"""spark\.sql\.(
