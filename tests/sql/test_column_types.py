@@ -168,6 +168,14 @@ REFUSED = {
         "FROM t, UNNEST(t.l) AS u(x)",
         "SELECT COUNT(*) FROM (SELECT id, moment, tm, COUNT(x) AS n FROM t, UNNEST(t.l) AS u(x) GROUP BY id, moment, tm) WHERE n = 2",
     ),
+    **{
+        f"{field}, which is no field": (
+            f"SELECT {field} AS k, COUNT(*) FROM t GROUP BY k",
+            "did you mean s.city?",
+            "SELECT s.city AS k, COUNT(*) FROM t GROUP BY k",
+        )
+        for field in ("s.citty", "T.S.Citty", "(s).citty", "s['citty']", "struct_extract(t.s, 'citty')")
+    },
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +24,7 @@ from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.samples import sampled
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.struct_fields import field_of, named_field, takes_field
+from dpsql.sql.lower.struct_fields import field_of, meant, named_field, require_field, takes_field
 from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -410,12 +409,10 @@ class Scope:
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
         identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
-        field_ = named_field(
-            self, [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
-        )
+        parts = [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
+        field_ = named_field(self, parts)
         if field_ is not None:
             return field_
-        in_schema = schema_of(self.source, self.context.catalog, node, schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
@@ -423,6 +420,9 @@ class Scope:
         if qualifier is not None:
             owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
         scope = self._holding(name, owner)
+        if owner is not None and not scope.names_of(owner):
+            require_field(self, node, parts)
+        in_schema = schema_of(self.source, self.context.catalog, node, schema)
         if owner is not None and not scope.holds(fold(owner), in_schema):
             self._check_around(node, name, owner)
             known = ", ".join(filter(None, (named.written for named in self.tables.values())))
@@ -527,6 +527,12 @@ class Scope:
             if alias not in self.sides.get(name, ())[1:]
         ]
 
+    def names_of(self, owner: str | None) -> list[str]:
+        """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        among = [self.tables[fold(owner)]] if owner and fold(owner) in self.tables else []
+        tables = self.tables.values() if owner is None else among
+        return [column.name for named in tables for column in named.columns.values()]
+
     def holders_of(self, name: str, owner: str | None) -> list[str]:
         """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
         folded = fold(name)
@@ -544,7 +550,6 @@ class Scope:
             yield from [] if table is None else [table]
 
     def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
-        tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
         if any(fold(name) in known.lists for known in self._catalogued()):
             self.source.refuse(
                 node,
@@ -552,14 +557,7 @@ class Scope:
                 f"{name} is a list, whose elements are read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
-        known = [column.name for named in tables for column in named.columns.values()]
-        close = difflib.get_close_matches(name, known, 1)
-        self.source.refuse(
-            node,
-            "column",
-            f"there is no column {name}",
-            f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
-        )
+        self.source.refuse(node, "column", f"there is no column {name}", meant(name, self.names_of(owner)))
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

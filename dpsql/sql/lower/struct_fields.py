@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, Self
 
@@ -33,13 +34,15 @@ class Rows(Protocol):
         """The column `name` of the table in scope as `alias`."""
         ...
 
+    def names_of(self, owner: str | None) -> list[str]:
+        """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        ...
+
 
 def named_field(rows: Rows, parts: Sequence[object]) -> Column | None:
     """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
-    if len(parts) < 2 or not all(type(part) is exp.Identifier for part in parts):
-        return None
-    names = [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
-    scope: Rows | None = rows
+    names = _names(rows, parts)
+    scope: Rows | None = rows if len(names) > 1 else None
     while scope is not None:
         owner, rest = names[0], ".".join(names[1:])
         if scope.holders_of(rest, owner):
@@ -49,6 +52,30 @@ def named_field(rows: Rows, parts: Sequence[object]) -> Column | None:
             return scope.find(holders[0], ".".join(names))
         scope = scope.outer
     return None
+
+
+def require_field(rows: Rows, node: exp.Expr, parts: Sequence[object]) -> None:
+    """Refuses a name that means no field, but begins as those of a STRUCT whose fields are declared."""
+    owner, *rest = _names(rows, parts) or [""]
+    for table, path in ((owner, rest), (None, [owner, *rest])):
+        struct = ".".join(path[:-1])
+        known = [name for name in rows.names_of(table) if fold(name).startswith(f"{fold(struct)}.")]
+        if struct and known:
+            words = f"{struct} has no field {path[-1]} that the policy declares"
+            rows.source.refuse(node, "column", words, meant(".".join(path), known))
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """What to say of a name that is none of these."""
+    close = difflib.get_close_matches(fold(name), known, 1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+
+
+def _names(rows: Rows, parts: Sequence[object]) -> list[str]:
+    """The names that are put together with points; none where one is no name."""
+    if not all(type(part) is exp.Identifier for part in parts):
+        return []
+    return [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
 
 
 def field_of(rows: Rows, node: exp.Expr) -> Column:
@@ -74,7 +101,10 @@ def field_of(rows: Rows, node: exp.Expr) -> Column:
         _no_field(rows, node)
     rows.source.take(at, "this", "table", "db", "catalog")
     parts = [part for part in at.parts if part is not None]
-    return named_field(rows, [*parts, *names]) or _no_field(rows, node)
+    found = named_field(rows, [*parts, *names])
+    if found is None:
+        require_field(rows, node, [*parts, *names])
+    return found or _no_field(rows, node)
 
 
 def _no_field(rows: Rows, node: exp.Expr) -> NoReturn:
