@@ -24,7 +24,7 @@ from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.samples import sampled
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.struct_fields import field_of, meant, named_field, require_field, takes_field
+from dpsql.sql.lower.struct_fields import close_name, field_of, named_field, require_field, takes_field
 from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -557,7 +557,7 @@ class Scope:
                 f"{name} is a list, whose elements are read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
-        self.source.refuse(node, "column", f"there is no column {name}", meant(name, self.names_of(owner)))
+        self.source.refuse(node, "column", f"there is no column {name}", close_name(name, self.names_of(owner)))
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

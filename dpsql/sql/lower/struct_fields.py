@@ -62,10 +62,10 @@ def require_field(rows: Rows, node: exp.Expr, parts: Sequence[object]) -> None:
         known = [name for name in rows.names_of(table) if fold(name).startswith(f"{fold(struct)}.")]
         if struct and known:
             words = f"{struct} has no field {path[-1]} that the policy declares"
-            rows.source.refuse(node, "column", words, meant(".".join(path), known))
+            rows.source.refuse(node, "column", words, close_name(".".join(path), known))
 
 
-def meant(name: str, known: Sequence[str]) -> str:
+def close_name(name: str, known: Sequence[str]) -> str:
     """What to say of a name that is none of these."""
     close = difflib.get_close_matches(fold(name), known, 1)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
