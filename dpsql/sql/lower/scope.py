@@ -557,7 +557,9 @@ class Scope:
                 f"{name} is a list, whose elements are read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
-        self.source.refuse(node, "column", f"there is no column {name}", close_name(name, self.names_of(owner)))
+        self.source.refuse(
+            node, "column", f"there is no column {name}", close_name(name, self.names_of(owner))
+        )
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:
