@@ -141,6 +141,22 @@ FAULTS = (
         "tests/sql/test_column_types.py::test_it_is_duckdbs[SELECT s['city'] AS k, SUM(s['z']['n']) FROM t GROUP BY k]",
     ),
     Fault(
+        "any-prefix-is-a-struct",
+        "dpsql.sql.lower.struct_fields:require_field",
+        'fold(column).startswith(f"{fold(struct)}.")',
+        "True",
+        "s.y.n is told as a field of s.y, which is none",
+        "tests/sql/test_column_types.py::test_a_field_that_is_not_there_is_told_of_the_struct[s.y.n-s has no field y.n]",
+    ),
+    Fault(
+        "elements-have-the-name-inside",
+        "dpsql.sql.lower.scope:Scope.names_of",
+        "self.called(column)",
+        "column.name",
+        "a hint names the column #l, which no query can",
+        "tests/sql/test_column_types.py::test_what_is_refused_has_a_rewrite[a name that is no element's]",
+    ),
+    Fault(
         "lateral-forgets-its-name",
         "dpsql.sql.lower.from_clause:_derived",
         "None if alias is None else alias.copy()",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -23,7 +24,7 @@ SCHEMA = """
            CAST(TIME '00:00:00' + INTERVAL 1 MINUTE * (i % 1440) AS TIME) AS tm,
            CAST('00000000-0000-0000-0000-00000000000' || (i % 4) AS UUID) AS u, CAST(['sad', 'ok', 'happy'][1 + i % 3] AS mood) AS m,
            CAST('ab' || (i % 3) AS BLOB) AS b, CAST(i % 7 AS HUGEINT) AS h, CAST(i % 7 AS UBIGINT) AS ub,
-           [i % 3, i % 4] AS l, {'city': 'c' || (i % 3), 'z': {'n': i % 5}} AS s, CAST(i % 50 AS FLOAT) AS f
+           [i % 3, i % 4] AS l, {'city': 'c' || (i % 3), 'z': {'n': i % 5}, 'hidden': i} AS s, CAST(i % 50 AS FLOAT) AS f
     FROM range(1800) r(i);
     CREATE TABLE emr.visits AS SELECT i % 300 AS id, i % 10 AS cost FROM range(1200) r(i);
     CREATE TABLE north AS SELECT i % 10 AS x, i % 3 AS g FROM range(500) r(i);
@@ -171,11 +172,32 @@ REFUSED = {
     **{
         f"{field}, which is no field": (
             f"SELECT {field} AS k, COUNT(*) FROM t GROUP BY k",
-            "did you mean s.city?",
-            "SELECT s.city AS k, COUNT(*) FROM t GROUP BY k",
+            f"did you mean {meant}?",
+            f"SELECT {meant} AS k, COUNT(*) FROM t GROUP BY k",
         )
-        for field in ("s.citty", "T.S.Citty", "(s).citty", "s['citty']", "struct_extract(t.s, 'citty')")
+        for meant, fields in {
+            "s.city": (
+                "s.citty",
+                "T.S.Citty",
+                "(s).citty",
+                "s['citty']",
+                "struct_extract(t.s, 'citty')",
+                "s.city.a",
+            ),
+            "s.z.n": ("s.z.m", "t.s.z.m", "(s).z.m", "t.s['z'].m", "s.y.n"),
+        }.items()
+        for field in fields
     },
+    "a name that is no element's": (
+        "SELECT SUM(xx) FROM t, UNNEST(t.l) AS v(x)",
+        "did you mean x?",
+        "SELECT SUM(x) FROM t, UNNEST(t.l) AS v(x)",
+    ),
+    "a column of another table of the STRUCT's name": (
+        "SELECT SUM(s.qqqq) FROM t JOIN t AS s ON t.id = s.id",
+        "there are: ",
+        "SELECT SUM(s.f) FROM t JOIN t AS s ON t.id = s.id",
+    ),
 }
 
 
@@ -211,3 +233,23 @@ def test_what_is_refused_has_a_rewrite(
 ) -> None:
     """The hint says it, and its answer is DuckDB's."""
     check_refused(*both, *REFUSED[case])
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("s.citty", "s has no field citty"),
+        ("s.hidden", "s has no field hidden"),
+        ("t.s.z.m", "s.z has no field m"),
+        ("s.y.n", "s has no field y.n"),
+        ("s.city.a", "s has no field city.a"),
+        ("S['Citty']", "S has no field Citty"),
+    ],
+)
+def test_a_field_that_is_not_there_is_told_of_the_struct(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], field: str, words: str
+) -> None:
+    """By as much of the name as is a STRUCT's; whether the database has the field is not said."""
+    with pytest.raises(dpsql.QueryRejected, match=re.escape(words)) as caught:
+        both[1].explain(f"SELECT SUM({field}) FROM t")
+    assert caught.value.code == "column"

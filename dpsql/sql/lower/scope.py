@@ -17,6 +17,7 @@ from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type
 from dpsql.policy import fold, table_parts
+from dpsql.policy.problem import did_you_mean
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
@@ -24,7 +25,7 @@ from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.samples import sampled
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.struct_fields import close_name, field_of, named_field, require_field, takes_field
+from dpsql.sql.lower.struct_fields import field_of, named_field, require_field, takes_field
 from dpsql.sql.lower.table_names import schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -420,8 +421,11 @@ class Scope:
         if qualifier is not None:
             owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
         scope = self._holding(name, owner)
-        if owner is not None and not scope.names_of(owner):
-            require_field(self, node, parts)
+        holders = scope.holders_of(name, owner)
+        if not holders:
+            self._check_around(node, name, owner)
+            if owner is not None and fold(owner) not in scope.tables:
+                require_field(self, node, parts)
         in_schema = schema_of(self.source, self.context.catalog, node, schema)
         if owner is not None and not scope.holds(fold(owner), in_schema):
             self._check_around(node, name, owner)
@@ -432,9 +436,7 @@ class Scope:
                 f"there is no table {owner} in FROM",
                 f"there are: {known}" if known else "give the subquery a name: FROM (SELECT …) AS q",
             )
-        holders = scope.holders_of(name, owner)
         if not holders:
-            self._check_around(node, name, owner)
             self._no_column(node, name, owner)
         if len(holders) > 1:
             written = [scope.tables[alias].written for alias in holders]
@@ -531,7 +533,7 @@ class Scope:
         """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
         among = [self.tables[fold(owner)]] if owner and fold(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
-        return [column.name for named in tables for column in named.columns.values()]
+        return [self.called(column) for named in tables for column in named.columns.values()]
 
     def holders_of(self, name: str, owner: str | None) -> list[str]:
         """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
@@ -557,9 +559,9 @@ class Scope:
                 f"{name} is a list, whose elements are read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
-        self.source.refuse(
-            node, "column", f"there is no column {name}", close_name(name, self.names_of(owner))
-        )
+        known = self.names_of(owner)
+        hint = did_you_mean(name, known) or f"there are: {', '.join(known)}"
+        self.source.refuse(node, "column", f"there is no column {name}", hint)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

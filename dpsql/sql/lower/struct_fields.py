@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, Self
 
@@ -10,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Column
 from dpsql.policy import fold
+from dpsql.policy.problem import did_you_mean
 from dpsql.sql.read.rejection import Source
 
 
@@ -56,26 +56,28 @@ def named_field(rows: Rows, parts: Sequence[object]) -> Column | None:
 
 def require_field(rows: Rows, node: exp.Expr, parts: Sequence[object]) -> None:
     """Refuses a name that means no field, but begins as those of a STRUCT whose fields are declared."""
-    owner, *rest = _names(rows, parts) or [""]
-    for table, path in ((owner, rest), (None, [owner, *rest])):
-        struct = ".".join(path[:-1])
-        known = [name for name in rows.names_of(table) if fold(name).startswith(f"{fold(struct)}.")]
-        if struct and known:
-            words = f"{struct} has no field {path[-1]} that the policy declares"
-            rows.source.refuse(node, "column", words, close_name(".".join(path), known))
-
-
-def close_name(name: str, known: Sequence[str]) -> str:
-    """What to say of a name that is none of these."""
-    close = difflib.get_close_matches(fold(name), known, 1)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
+    names = _names(rows, parts)
+    for table, path in ((names[0], names[1:]), (None, names)) if names else ():
+        for end in range(len(path) - 1, 0, -1):
+            struct, name = ".".join(path[:end]), ".".join(path[end:])
+            fields = [
+                column for column in rows.names_of(table) if fold(column).startswith(f"{fold(struct)}.")
+            ]
+            if fields:
+                rows.source.refuse(
+                    node,
+                    "column",
+                    f"{struct} has no field {name} that the policy declares",
+                    did_you_mean(f"{struct}.{name}", fields) or f"there are: {', '.join(fields)}",
+                )
 
 
 def _names(rows: Rows, parts: Sequence[object]) -> list[str]:
     """The names that are put together with points; none where one is no name."""
-    if not all(type(part) is exp.Identifier for part in parts):
+    identifiers = [part for part in parts if type(part) is exp.Identifier]
+    if len(identifiers) < len(parts):
         return []
-    return [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
+    return [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in identifiers]
 
 
 def field_of(rows: Rows, node: exp.Expr) -> Column:
