@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     for line in table.lines(asked):
         print(line)
+    print()
+    for line in table.kinds(asked):
+        print(line)
     for line in table.refusals(asked):
         print(line)
     if options.statements:

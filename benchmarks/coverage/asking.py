@@ -126,7 +126,7 @@ def answers(path: Path, setting: Setting, statement: Statement, truth: Truth, ru
         with dpsql.connect(path, policy=policy, ledger=":memory:", replay=False) as connection:
             for _ in range(runs):
                 found = connection.query(statement.sql, epsilon=setting.epsilon, delta=DELTA)
-                cells += cells_of(truth, found.rows, found.intervals())
+                cells += cells_of(truth, found.rows, found.intervals(), statement.kinds)
     except dpsql.Error as refused:
         return Asked(setting, statement.title, refused=str(refused).splitlines()[0])
     return Asked(setting, statement.title, tuple(cells), seconds=time.perf_counter() - begun)

