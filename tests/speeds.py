@@ -47,6 +47,12 @@ def options(parser: pytest.Parser) -> None:
     parser.addoption(
         "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
     )
+    parser.addoption(
+        "--shard",
+        type=_parse_shard,
+        metavar="K/N",
+        help="the K-th of N parts of the cases, so that `deep` can be run in parts",
+    )
     parser.addoption("--measure", action="store_true", help="write down what the tests take of the processor")
 
 
@@ -72,7 +78,7 @@ def selected(config: pytest.Config, items: list[pytest.Item]) -> None:
     speed = config.getoption("--speed")
     if any("::" in str(argument) for argument in config.args):
         return
-    kept = set(chosen(items, speed, costs()))
+    kept = set(select_shard(chosen(items, speed, costs()), config.getoption("--shard")))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -84,6 +90,18 @@ def chosen(items: Iterable[pytest.Item], speed: str, seconds: Mapping[str, float
         tests[_test(item.nodeid)].append(item)
     for test, cases in tests.items():
         yield from _cases(cases, speed, seconds.get(test, CHEAP))
+
+
+def select_shard(items: Iterable[pytest.Item], shard: tuple[int, int] | None) -> Iterator[pytest.Item]:
+    """Yield the cases of one part of several, drawn by their names; all where `shard` is None."""
+    return (item for item in items if shard is None or _lot(item) % shard[1] == shard[0] - 1)
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not 1 <= int(part) <= int(parts):
+        raise ValueError(text)
+    return int(part), int(parts)
 
 
 def costs() -> dict[str, float]:

@@ -78,6 +78,14 @@ def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
         assert kept == set(speeds.chosen(order, speed, SECONDS))  # type: ignore[arg-type]
 
 
+def test_shards_part_the_cases() -> None:
+    """Each case runs in exactly one part, and no part is empty."""
+    cases = list(chain(*ALL))
+    parts = [list(speeds.select_shard(cases, (part, 4))) for part in range(1, 5)]  # type: ignore[arg-type]
+    assert all(parts)
+    assert sorted(chain(*parts), key=cases.index) == cases
+
+
 @pytest.mark.parametrize(
     ("speed", "argument", "length"),
     [
