@@ -133,6 +133,22 @@ FAULTS = (
         f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
     ),
     Fault(
+        "ids-of-a-collation-pass",
+        "dpsql.backends.catalog:build",
+        "_refuse_collated_ids(tables[fold(name)], source.collated)",
+        "pass",
+        "ids that the schema takes for equal are two people",
+        f"{_IDS}::test_ids_that_a_collation_takes_for_equal_are_refused",
+    ),
+    Fault(
+        "links-of-a-collation-pass",
+        "dpsql.backends.catalog:_refuse_collated_ids",
+        "facts.identity is not None or facts.link_keys",
+        "facts.identity is not None",
+        "rows of one person are not joined, since their links differ by letter case",
+        f"{_IDS}::test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused",
+    ),
+    Fault(
         "wide-ids-as-numbers",
         "dpsql.backends.catalog:_exact",
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
