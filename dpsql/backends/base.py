@@ -48,7 +48,8 @@ class Origin:
     `tables` are the stored tables and frames that it reads in the end, by their full names; `foreign` the operators
     that read anything else, such as files. `stored` says that it is such a table or frame itself and no view, `checked`
     that the engine has looked at the bytes of all texts, `required` which of its columns are declared NOT NULL,
-    also by a CHECK; `checks` are the conditions of its CHECK constraints, as the engine writes them.
+    also by a CHECK; `checks` are the conditions of its CHECK constraints, as the engine writes them. `collated` are the columns
+    of texts, and of STRUCTs of such, whose collation takes texts for equal that differ.
     """
 
     tables: frozenset[str]
@@ -57,6 +58,7 @@ class Origin:
     checked: bool = True
     required: frozenset[str] = frozenset()
     checks: tuple[str, ...] = ()
+    collated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

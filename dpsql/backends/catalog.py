@@ -108,6 +108,7 @@ def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origi
         if not source.checked:
             columns = [(column, called(kind, _OF_FRAMES)) for column, kind in columns]
         tables[fold(name)] = _table(policy, name, table, columns, source.required)
+        _refuse_collated_ids(tables[fold(name)], source.collated)
     for found in tables.values():
         _check_identities(found, tables)
     return Catalog(tables)
@@ -194,6 +195,20 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
                     code="unit_type",
                     hint=_as_text(ours),
                 )
+
+
+def _refuse_collated_ids(table: CatalogTable, collated: frozenset[str]) -> None:
+    """Refuses ids that the schema takes for equal though they differ, as 'a1' and 'A1' are: dpsql would see two people."""
+    for spelt, facts in table.columns.values():
+        says_whose = facts.identity is not None or facts.link_keys
+        if says_whose and facts.type is Type.VARCHAR and (facts.path or (spelt,))[0] in collated:
+            raise PolicyError(
+                f"tables.{table.name}: {spelt} says whose a row is, and its collation takes ids for equal that differ;"
+                " dpsql compares their bytes",
+                code="unit_type",
+                hint=f"declare a view or a copy in which equal ids are written alike, as LOWER({spelt}) AS {spelt}, without the"
+                " collation",
+            )
 
 
 def _exact(facts: Facts) -> bool:

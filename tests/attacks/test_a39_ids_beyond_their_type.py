@@ -75,6 +75,63 @@ def test_an_id_that_its_declared_type_does_not_hold_is_refused(kind: str, read_a
     assert "declare it" in (caught.value.hint or "")
 
 
+COLLATED = {
+    "NOCASE": "CREATE TABLE people AS SELECT 'a' COLLATE NOCASE AS id",
+    "a declared one": "CREATE TABLE people (id VARCHAR COLLATE NOACCENT.NOCASE)",
+    "of a view": "CREATE TABLE stored (id VARCHAR COLLATE NOCASE); CREATE VIEW people AS SELECT id FROM stored",
+    "of a field": "CREATE TABLE stored (id VARCHAR COLLATE NOCASE); CREATE TABLE people AS SELECT {'id': id} AS who FROM stored",
+}
+
+
+@pytest.mark.parametrize("made", COLLATED.values(), ids=COLLATED)
+@pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "varchar"])
+def test_ids_that_a_collation_takes_for_equal_are_refused(made: str, declared: bool) -> None:
+    """'a1' and 'A1' of such a column are one person to the schema, and two to dpsql."""
+    unit = "who.id" if "who" in made else "id"
+    columns = {unit: {"type": "varchar"}} if declared else {}
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute(made)
+    rules = {"unit": unit, "rows_per_unit": 1, "columns": columns}
+    with pytest.raises(dpsql.PolicyError) as caught:
+        connected(opened, {"budget": {"epsilon": 100}, "tables": {"people": rules}})
+    assert caught.value.code == "unit_type"
+    assert "collation" in str(caught.value)
+    assert "LOWER" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["link", "links", "referenced"])
+def test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused(kind: str) -> None:
+    """On either side."""
+    ours, theirs = ("", "COLLATE NOCASE") if kind == "referenced" else ("COLLATE NOCASE", "")
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute(
+        f"CREATE TABLE people (id INTEGER, code VARCHAR {theirs}); CREATE TABLE visits (id INTEGER, code VARCHAR {ours})"
+    )
+    link = {"column": "code", "references": "people.code"}
+    visits = {"unit": "id", "links": [link]} if kind == "links" else {"link": link}
+    people = {"unit": "id", "rows_per_unit": 1, "columns": {"code": {"type": "varchar"}}}
+    tables = {"people": people, "visits": {**visits, "rows_per_unit": 1}}
+    with pytest.raises(dpsql.PolicyError) as caught:
+        connected(opened, {"budget": {"epsilon": 100}, "tables": tables})
+    assert caught.value.code == "unit_type"
+    assert "collation" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR", 'VARCHAR COLLATE "binary"'])
+def test_ids_of_bytes_are_read_beside_values_of_a_collation(kind: str) -> None:
+    """Values are compared by their bytes, as the reference says, listed ones too."""
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute(
+        f"CREATE TABLE people (id {kind}, name VARCHAR COLLATE NOCASE, word VARCHAR COLLATE NOCASE)"
+    )
+    opened.execute("INSERT INTO people VALUES ('a', 'x', 'x'), ('A', 'X', 'X')")
+    columns = {"name": {"type": "varchar", "values": ["x", "X"]}, "word": {"type": "varchar"}}
+    rules = {"unit": "id", "rows_per_unit": 1, "columns": columns}
+    connection = connected(opened, {"budget": {"epsilon": 100}, "tables": {"people": rules}})
+    found = cells(connection, prepared(connection, "SELECT name, COUNT(*) FROM people GROUP BY name"))
+    assert found == {("x",): ((1,),), ("X",): ((1,),), (None,): ((0,),)}
+
+
 def frames(*ids: Any) -> dict[str, pd.DataFrame]:
     """Two frames of objects with these ids."""
     return {name: pd.DataFrame({"id": pd.Series(ids, dtype=object)}) for name in ("people", "visits")}

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,24 @@ def test_texts_are_compared_by_their_bytes(server: Server) -> None:
         assert ask(url, "SELECT COUNT(*) FROM people WHERE name = 'ann'") == [(1,)]
         assert ask(url, "SELECT COUNT(DISTINCT name) FROM people") == [(4,)]
         assert ask(url, "SELECT COUNT(*) FROM people WHERE kind < 'a'") == [(1,)]
+
+
+def test_ids_that_a_collation_takes_for_equal_are_refused(server: Server) -> None:
+    """At connect, where the collation is nondeterministic; one that decides over order alone passes."""
+    with database(server, "ids") as (url, owner):
+        owner.execute(
+            "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        owner.execute('CREATE TABLE people (id text COLLATE folded, kind text COLLATE "en-x-icu")')
+        grant(owner)
+        policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}}
+        for unit, refused in (("id", True), ("kind", False)):
+            tables = {"people": {"unit": unit, "rows_per_unit": 1}}
+            with pytest.raises(PolicyError) if refused else nullcontext() as caught:
+                dpsql.connect(url, policy={**policy, "tables": tables}, ledger=":memory:").close()
+            if caught is not None:
+                assert caught.value.code == "unit_type"
+                assert "collation" in str(caught.value)
 
 
 @pytest.mark.parametrize("condition", ["x BETWEEN -9 AND -8.5", "age = 77", "wednesday > DATE '2019-11-20'"])

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,22 @@ def test_what_is_stored_is_read_within_bounds(con: Any) -> None:
 def test_texts_are_compared_by_their_bytes(con: Any) -> None:
     """A column's collation decides neither over equality nor over distinct values."""
     assert con.query("SELECT COUNT(DISTINCT word), COUNT(DISTINCT kind) FROM people").rows == ((4, 3),)
+
+
+def test_ids_that_a_collation_takes_for_equal_are_refused(people: Any) -> None:
+    """At connect; ids of bytes pass."""
+    for unit, refused in (("word", True), ("name", False)):
+        policy = {
+            "version": 1,
+            "privacy_unit": "person",
+            "budget": {"epsilon": 1},
+            "tables": {"people": {"unit": unit, "rows_per_unit": 1}},
+        }
+        with pytest.raises(dpsql.PolicyError) if refused else nullcontext() as caught:
+            dpsql.connect(people, policy=policy, ledger=":memory:").close()
+        if caught is not None:
+            assert caught.value.code == "unit_type"
+            assert "collation" in str(caught.value)
 
 
 def test_no_row_ends_a_query(con: Any) -> None:

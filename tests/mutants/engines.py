@@ -61,6 +61,14 @@ FAULTS = (
         f"{_POSTGRES}::test_what_is_stored_is_read_within_bounds",
     ),
     Fault(
+        "postgres-ids-of-a-collation-pass",
+        "dpsql.backends.postgres.connection:PostgresBackend.origin",
+        "frozenset(str(column) for column, _, collated in declared if collated)",
+        "frozenset()",
+        "ids that the schema takes for equal are two people",
+        f"{_POSTGRES}::test_ids_that_a_collation_takes_for_equal_are_refused",
+    ),
+    Fault(
         "postgres-texts-keep-their-collation",
         "dpsql.backends.postgres.columns:widened",
         """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'""",
@@ -268,6 +276,14 @@ FAULTS = (
         f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
     ),
     Fault(
+        "spark-ids-of-a-collation-pass",
+        "dpsql.backends.spark.connection:SparkBackend.origin",
+        "Origin(frozenset({where}), found.foreign, collated=found.collated)",
+        "Origin(frozenset({where}), found.foreign)",
+        "ids that the schema takes for equal are two people",
+        f"{_SPARK}::test_ids_that_a_collation_takes_for_equal_are_refused",
+    ),
+    Fault(
         "spark-texts-keep-their-collation",
         "dpsql.backends.spark.columns:_by_bytes",
         'f"({stored} COLLATE UTF8_BINARY)"',
@@ -310,8 +326,8 @@ FAULTS = (
     Fault(
         "spark-views-pass",
         "dpsql.backends.spark.connection:SparkBackend.origin",
-        "Origin(frozenset({where}), found.foreign)",
-        "Origin(frozenset({where}))",
+        "Origin(frozenset({where}), found.foreign, collated=found.collated)",
+        "Origin(frozenset({where}), collated=found.collated)",
         "a view, whose expressions may fail on a row, is read",
         f"{_SPARK}::test_what_could_fail_on_a_row_is_refused[CREATE VIEW {{}} AS SELECT * FROM people-view_source]",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
+_CELLS = "tests/attacks/test_a44_one_cell_of_a_file.py"
 _BROKEN = "tests/attacks/test_a29_broken_text_of_owners.py"
 _VIEWS = "tests/attacks/test_a30_public_views.py"
 _IDS = "tests/attacks/test_a39_ids_beyond_their_type.py"
@@ -11,6 +12,22 @@ _SETTINGS = "tests/backends/test_settings.py"
 _LOOKUPS = "tests/engine/test_lookups.py"
 
 FAULTS = (
+    Fault(
+        "casts-pushed-into-readers",
+        "dpsql.backends.duckdb.files:_typed",
+        """f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'""",
+        "f'SELECT {columns} FROM {rows}'",
+        "a CSV file with one text in a column of numbers does not open",
+        f"{_CELLS}::test_no_optimizer_decides_whether_a_file_opens[csv]",
+    ),
+    Fault(
+        "lines-quoted-in-errors",
+        "dpsql.backends.duckdb.files:_unreadable",
+        """f", at line {found['csv']}\"""",
+        """f", at line {message}\"""",
+        "the error of a file that cannot be read quotes somebody's row",
+        f"{_CELLS}::test_what_cannot_be_read_names_its_line[too wide]",
+    ),
     Fault(
         "views-of-sqlite-are-tables",
         "dpsql.backends.duckdb.sqlite_files:_columns",
@@ -114,6 +131,22 @@ FAULTS = (
         "",
         "a query that the database cannot read is charged and never answered",
         f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
+    ),
+    Fault(
+        "ids-of-a-collation-pass",
+        "dpsql.backends.catalog:build",
+        "_refuse_collated_ids(tables[fold(name)], source.collated)",
+        "pass",
+        "ids that the schema takes for equal are two people",
+        f"{_IDS}::test_ids_that_a_collation_takes_for_equal_are_refused",
+    ),
+    Fault(
+        "links-of-a-collation-pass",
+        "dpsql.backends.catalog:_refuse_collated_ids",
+        "facts.identity is not None or facts.link_keys",
+        "facts.identity is not None",
+        "rows of one person are not joined, since their links differ by letter case",
+        f"{_IDS}::test_a_link_of_texts_that_a_collation_takes_for_equal_is_refused",
     ),
     Fault(
         "wide-ids-as-numbers",

@@ -26,7 +26,7 @@ from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested
 from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation, interruptible
-from dpsql.backends.duckdb.keys import CHECKS, KEYS, NULLABLE
+from dpsql.backends.duckdb.keys import CHECKS, COLUMNS, KEYS, collated, comparisons
 from dpsql.backends.duckdb.locked import Config, locked
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
 from dpsql.backends.duckdb.settings import MEANING, require_unchanged
@@ -194,7 +194,11 @@ class DuckDBBackend:
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
-            return Origin(frozenset({f"file {table}"}), checked=self._files[table].format.checked)
+            return Origin(
+                frozenset({f"file {table}"}),
+                checked=self._files[table].format.checked,
+                collated=self._collated(table),
+            )
         definitions = [str(sql) for (sql,) in self._query(_VIEW.format(*_where(table)))]
         with self._explaining():
             try:
@@ -206,13 +210,20 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null in self._query(NULLABLE.format(*_where(table)))]
+        columns = [(str(name), bool(null)) for name, null, _ in self._query(COLUMNS.format(*_where(table)))]
         checks = tuple(str(text) for (text,) in self._query(CHECKS.format(*_where(table))))
         said = checked(checks)
         required = (
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
         )
-        return replace(found, required=frozenset(required), checks=checks)
+        return replace(found, required=frozenset(required), checks=checks, collated=self._collated(table))
+
+    def _collated(self, table: str) -> frozenset[str]:
+        """Return the columns whose collation does not compare bytes."""
+        columns = [(str(name), str(kind)) for name, _, kind in self._query(COLUMNS.format(*_where(table)))]
+        with self._explaining():
+            plans = [str(dict(self._query(sql)).get("logical_plan")) for sql in comparisons(table, columns)]
+        return collated(columns, plans)
 
     @cached_property
     def unchanging(self) -> bool:

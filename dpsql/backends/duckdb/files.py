@@ -2,11 +2,12 @@
 
 Claim: once a database of files is open, no value of a row decides over the type of a column or makes a statement fail.
 Why: the types of Parquet and Arrow stand in the file; those of a CSV file are the policy's, a column that it does not
-declare is text, and its first line alone decides over separator and columns. The columns of JSON files are those of the
+declare is text, its first line alone decides over separator and columns, and its texts are cast only after they were read,
+since the optimizer would make the cast a part of the reading. The columns of JSON files are those of the
 policy, and what SQLite holds is read as texts are. All that a value could make fail is read
 through when the file is opened, before anybody asks: all but Parquet files are read into memory, and of Parquet every column
 whose decoding looks at values. A Parquet file that changed since is refused before a charge.
-Source: attack A25, the type channel; DuckDB's documentation, "Reading Parquet files" and "CSV import".
+Source: attacks A25, the type channel, and A44, one cell of a file; DuckDB's documentation, "Reading Parquet files" and "CSV import".
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +45,11 @@ _HOLDS_NAN = "can_have_nan = true"
 out rows, or takes all, by the values of other people's rows beside them.
 """
 _PATTERN = frozenset("*?[")
+_PLACE = re.compile(
+    r"[\w ]+ Error: (?:CSV Error on Line: (?P<csv>\d+)|(?:Malformed JSON|JSON transform error) in file \"(?P<file>[^\"]*)\","
+    r"(?P<malformed> at byte \d+)? in (?P<kind>line|record/value) (?P<record>\d+):)"
+)
+"""Where a file cannot be read, as the engine's messages begin."""
 
 _T = TypeVar("_T")
 Types = Mapping[str, str]
@@ -168,13 +175,26 @@ def _read(table: FileTable, read: Callable[[], _T]) -> _T:
         return read()
     except Error:
         raise
-    except Exception:  # noqa: BLE001, S110  (what a file cannot be read for may quote what stands in it)
-        pass
+    except Exception as error:  # noqa: BLE001  (what a file cannot be read for may quote what stands in it)
+        file, place = _unreadable(table, str(error))
     raise OperationalError(
-        f"{table.source} cannot be read as {table.format.name}",
+        f"{file} cannot be read as {table.format.name}{place}",
         code="source",
         hint=_HINTS.get(table.format.name),
     )
+
+
+def _unreadable(table: FileTable, message: str) -> tuple[str, str]:
+    """Return the file that cannot be read, and the place in it, by the engine's message, and nothing else of that."""
+    found = _PLACE.match(message)
+    if found is None:
+        return table.source, ""
+    file = next((str(file) for file in table.files if f"file = {file}\n" in message), table.source)
+    if found["csv"]:
+        return file, f", at line {found['csv']}"
+    # The engine counts a record that it cannot parse as read.
+    number = int(found["record"]) - (found["malformed"] is not None)
+    return found["file"], f", at {'line' if found['kind'] == 'line' else 'record'} {number}"
 
 
 def paths(tables: Mapping[str, FileTable]) -> list[str]:
@@ -225,15 +245,20 @@ def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[
         raise ValueError("the files have other columns")
     columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
     rows = f"{_csv(files, separator)}, auto_detect = false, columns = {columns})"
-    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {_typed(names, types)} FROM {rows}")
+    connection.execute(f"CREATE TABLE {identifier(name)} AS {_typed(names, types, rows)}")
 
 
-def _typed(names: Sequence[str], types: Types) -> str:
-    """Columns of texts, read as the policy's types."""
-    return ", ".join(
+def _typed(names: Sequence[str], types: Types, rows: str) -> str:
+    """Return the query of columns of texts that reads each as the policy's type.
+
+    The optimizer pushes a cast into the reader of a file, where one text that is none of the type ends the reading. It
+    cannot push it below a common table expression that is materialized.
+    """
+    columns = ", ".join(
         _AS_TYPE.get(types.get(column, ""), "{0}").format(identifier(column)) + f" AS {identifier(column)}"
         for column in names
     )
+    return f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'
 
 
 def _make_json(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types) -> None:
@@ -245,7 +270,7 @@ def _make_json(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence
     for number, file in enumerate(files):
         rows = f"read_json({literal(str(file))}, format = {literal(_json_format(file))}, records = true, columns = {columns})"
         into = f"INSERT INTO {identifier(name)}" if number else f"CREATE TABLE {identifier(name)} AS"
-        connection.execute(f"{into} SELECT {_typed(names, types)} FROM {rows}")
+        connection.execute(f"{into} {_typed(names, types, rows)}")
 
 
 def _described_json(files: Sequence[Path]) -> list[tuple[Any, ...]]:
@@ -268,14 +293,14 @@ def _make_sqlite(
 ) -> None:
     """A table in memory, of the file's table of that name."""
     names = sqlite_files.columns(files[0], name)
-    texts = identifier("#texts")
+    texts = identifier("#rows")
     connection.execute(
         f"CREATE TEMP TABLE {texts} ({', '.join(f'{identifier(column)} VARCHAR' for column in names)})"
     )
     handed = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in names)
     for batch in sqlite_files.batches(files[0], name):
         connection.execute(f"INSERT INTO {texts} SELECT {handed}", batch)
-    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {_typed(names, types)} FROM {texts}")
+    connection.execute(f"CREATE TABLE {identifier(name)} AS {_typed(names, types, texts)}")
     connection.execute(f"DROP TABLE {texts}")
 
 
@@ -305,8 +330,8 @@ def _csv(files: Sequence[Path], separator: str) -> str:
 def _header(file: Path) -> tuple[str, list[str]]:
     """The separator and the columns of a CSV file, by its first line alone."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
-    with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
-        first = lines.readline(1 << 20)
+    with opened(file, "rb") as lines:  # so that no byte after the first line is decoded
+        first = lines.readline(1 << 20).decode("utf-8-sig").partition("\r")[0]
     separator = max(_SEPARATORS, key=first.count)
     names = next(csv.reader([first], delimiter=separator), [])
     if not all(name.strip() for name in names) or len({name.casefold() for name in names}) < max(

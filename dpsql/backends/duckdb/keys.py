@@ -1,11 +1,17 @@
-"""What a DuckDB schema declares beside types: keys, NOT NULL and CHECK, as queries of its catalogue."""
+"""What a DuckDB schema declares beside types: keys, NOT NULL, CHECK and collations, as queries of its catalogue."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-NULLABLE: Final = """
-    SELECT column_name, is_nullable FROM duckdb_columns()
+from dpsql.backends.duckdb.columns import path
+from dpsql.backends.quoting import table_name
+from dpsql.policy.engine_types import fields
+
+COLUMNS: Final = """
+    SELECT column_name, is_nullable, data_type FROM duckdb_columns()
     WHERE NOT internal AND {} AND table_name = {}
 """
 CHECKS: Final = """
@@ -18,3 +24,39 @@ KEYS: Final = """
     WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY')
     ORDER BY constraint_index
 """
+
+
+def comparisons(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the queries whose plans show which columns, of engine types, have a collation; none of a table without texts.
+
+    Claim: the two plans write a comparison in two ways exactly where the collation of a column or field is not the one that
+    compares bytes.
+    Why: the catalogue does not say what a column's collation is. Binding writes a comparison under a collation as one of
+    function calls (`lower(id) = lower('')`), and a view hands the collation of its columns on.
+    Source: DuckDB's documentation, "Collations".
+    """
+    texts = [read for name, kind in columns for read in _texts((name,), kind)]
+    return tuple(
+        f"EXPLAIN (FORMAT JSON) SELECT {', '.join(form.format(text) for text in texts)} FROM {table_name(table)}"
+        for form in ("{} = ''", "({} COLLATE \"binary\") = ''")
+        if texts
+    )
+
+
+def collated(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
+    """Return the columns that have a collation, or a field that has one, by the plans of `comparisons` as JSON."""
+    names = [name for name, kind in columns for _ in _texts((name,), kind)]
+    written = [_written(json.loads(plan)[0]["extra_info"]["Expressions"]) for plan in plans]
+    return frozenset(name for name, *forms in zip(names, *written, strict=True) if len(set(forms)) > 1)
+
+
+def _written(expressions: Any) -> list[str]:
+    return [expressions] if isinstance(expressions, str) else expressions
+
+
+def _texts(names: tuple[str, ...], kind: str) -> Iterator[str]:
+    """Each text that is a column or a field of it, as it is read."""
+    if kind == "VARCHAR":
+        yield path(names)
+    for field, of in (fields(kind) or {}).items():
+        yield from _texts((*names, field), of)

@@ -34,12 +34,13 @@ RELATION = """
 """
 """A relation and those that inherit from it: its number, kind, row security, access method and persistence."""
 
-REQUIRED = """
-    SELECT a.attname FROM pg_attribute AS a
+DECLARED = """
+    SELECT a.attname, a.attnotnull, NOT COALESCE(l.collisdeterministic, TRUE) FROM pg_attribute AS a
     JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull
+    LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
 """
-"""The columns that are NOT NULL."""
+"""The columns; whether each is NOT NULL, and whether its collation takes texts for equal that differ."""
 
 CHECKS = """
     SELECT pg_get_expr(k.conbin, k.conrelid) FROM pg_constraint AS k

@@ -130,7 +130,7 @@ class PostgresBackend:
     def _definitions(self, columns: Mapping[str, Sequence[tuple[str, str]]]) -> object:
         """What the declared tables are: their columns, and the relations behind their names."""
         return [
-            (columns.get(name), self._relations(name), self._answered(catalogue.REQUIRED, _place(name)))
+            (columns.get(name), self._relations(name), self._answered(catalogue.DECLARED, _place(name)))
             for name in self._declared
         ]
 
@@ -146,12 +146,17 @@ class PostgresBackend:
         foreign = [_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]
         foreign += ["a table with row security" for _, _, secured, *_ in rows if secured]
         foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
-        required = frozenset(str(column) for (column,) in self._look(catalogue.REQUIRED, _place(table)))
+        declared = self._look(catalogue.DECLARED, _place(table))
         tables = frozenset(str(oid) for oid, *_ in rows)
         checks = tuple(condition(str(text)) for (text,) in self._look(catalogue.CHECKS, _place(table)))
         # One from which others inherit shows their rows, too, as a view would.
         return Origin(
-            tables, tuple(dict.fromkeys(foreign)), stored=len(rows) == 1, required=required, checks=checks
+            tables,
+            tuple(dict.fromkeys(foreign)),
+            stored=len(rows) == 1,
+            required=frozenset(str(column) for column, present, _ in declared if present),
+            checks=checks,
+            collated=frozenset(str(column) for column, _, collated in declared if collated),
         )
 
     def keys(self) -> dict[str, TableKeys]:

@@ -147,7 +147,7 @@ class SparkBackend:
         if found is None:
             return None
         where = found.location or ".".join((self.database, *map(fold, table_parts(table))))
-        return Origin(frozenset({where}), found.foreign)
+        return Origin(frozenset({where}), found.foreign, collated=found.collated)
 
     @property
     def unchanging(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,6 +16,7 @@ line that is cut off, makes one row end a query.
 """
 _DETAILS = "# Detailed Table Information"
 _MOMENT = "timestamp"
+_COLLATION = re.compile(r"string collate (\w+)", re.IGNORECASE)
 _KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
 
 
@@ -52,6 +54,15 @@ class Described:
             details.get("Type", "").upper(),
             details.get("Location", ""),
             mark,
+        )
+
+    @property
+    def collated(self) -> frozenset[str]:
+        """The columns of texts, and of structs of such, whose collation does not compare bytes."""
+        return frozenset(
+            name
+            for name, kind in self.columns
+            if set(map(str.upper, _COLLATION.findall(kind))) - {"UTF8_BINARY"}
         )
 
     @property
