@@ -89,7 +89,9 @@ def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
         expr
         for expr, column in held.items()
         if separated_identity(expr, relation) not in (None, UNIT_IDENTITY)
-        or (column is not None and any((column.source, *part[:2]) in whole for part in column.facts.link_keys))
+        or (
+            column is not None and any((column.source, *part[:2]) in whole for part in column.facts.link_keys)
+        )
     )
 
 

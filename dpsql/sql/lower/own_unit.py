@@ -57,7 +57,9 @@ def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
     that counts units in each group says itself that several share it, and so does one in which each unit has one row.
     """
     release = outer.source
-    if not isinstance(release, Release) or any(item.function == "count_units" for item in release.aggregations):
+    if not isinstance(release, Release) or any(
+        item.function == "count_units" for item in release.aggregations
+    ):
         return
     if most_rows(release.input, context.facts) == 1:
         return
