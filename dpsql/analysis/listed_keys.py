@@ -19,10 +19,10 @@ def from_bounds(release: Release) -> bool:
     if release.all_public_rows:
         return False
     stated = listed(release.input)
-    return not all(_is_listed(key.expr, release.input, stated) for key in release.keys)
+    return not all(is_listed(key.expr, release.input, stated) for key in release.keys)
 
 
-def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
+def is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
     """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a calendar."""
     if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
         return True
@@ -33,10 +33,10 @@ def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
     if expr.function.name == "case":
         branches, otherwise = case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
-        return all(_is_listed(option, relation, stated) for option in options)
+        return all(is_listed(option, relation, stated) for option in options)
     if any(column.type.temporal for column in columns(expr)):
         return True  # the parts of a calendar, as months
-    return all(_is_listed(column, relation, stated) for column in columns(expr))
+    return all(is_listed(column, relation, stated) for column in columns(expr))
 
 
 def _is_listed_column(column: Column, relation: Relation) -> bool:
@@ -47,4 +47,4 @@ def _is_listed_column(column: Column, relation: Relation) -> bool:
     # By name: what a LEFT JOIN may not find is known as nullable outside.
     item = dict(zip((known.name for known in source.columns), exprs, strict=False)).get(column.name)
     inner = source.input
-    return item is not None and _is_listed(item, inner, listed(inner))
+    return item is not None and is_listed(item, inner, listed(inner))

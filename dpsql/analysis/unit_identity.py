@@ -8,8 +8,10 @@ Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.analysis.nullability import never_null
-from dpsql.plan.expr import Call, Column, Expr, columns, is_null
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, columns, is_null
 from dpsql.plan.nodes import (
     PerUnitGroupBy,
     PerUnitWindows,
@@ -68,6 +70,37 @@ def separated_identity(expr: Expr, relation: Relation) -> str | None:
         read = [part for part in expr.arguments if any(columns(part))]
         return separated_identity(read[0], relation) if len(read) == 1 else None
     return identity_where_present(expr, relation)
+
+
+def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
+    """Return those of some group keys that are declared to belong to one privacy unit each; NULL belongs to many.
+
+    These are columns that a link refers to or starts from, and injective functions of them; of a key of several columns,
+    all of one source. The declaration is not checked here: groups by them are safe because the emitted SQL groups by the
+    unit as well.
+    """
+    held = {expr: separated_column(expr) for expr in exprs}
+    met: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for column in held.values():
+        for table, parts, part in () if column is None else column.facts.link_keys:
+            met.setdefault((column.source, table, parts), set()).add(part)  # type: ignore[union-attr]
+    whole = {key for key, found in met.items() if found >= set(key[2])}
+    return tuple(
+        expr
+        for expr, column in held.items()
+        if separated_identity(expr, relation) not in (None, UNIT_IDENTITY)
+        or (
+            column is not None and any((column.source, *part[:2]) in whole for part in column.facts.link_keys)
+        )
+    )
+
+
+def separated_column(expr: Expr) -> Column | None:
+    """Return the column that an expression is an injective function of."""
+    if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
+        read = [part for part in expr.arguments if any(columns(part))]
+        return separated_column(read[0]) if len(read) == 1 else None
+    return expr if isinstance(expr, Column) else None
 
 
 def _within(column: Column, relation: Relation) -> str | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
-from dpsql.plan.dependencies import substitute
+from dpsql.plan.dependencies import children, substitute
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
 from dpsql.plan.fields import INIT_FIELDS
-from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
+from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release, Values, is_private
 from dpsql.plan.types import Value
 from dpsql.sql.lower.aggregates.arg_max import best
-from dpsql.sql.lower.public_groups import Lowered, OfPublicGroups
+from dpsql.sql.lower.public_groups import Lowered, OfPublicGroups, UncomputedGroups
 from dpsql.sql.lower.top_k import top_k
 
+_BEST = frozenset({"arg_max", "arg_min"})
 _LEAVES = (Function, Column, Literal, Released)
 
 
@@ -26,7 +27,12 @@ def finish(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
     Raises QueryRejected if groups must be public that are not.
     """
     written: dict[Scalar | PublicSubquery, Expr | Values] = {}
+    computed = _computed(lowered.outer)
     for need in lowered.needs:
+        if isinstance(need, UncomputedGroups):
+            if need.release in computed and _are_secret(need.release, facts):
+                need.refuse()
+            continue
         domains = _public_groups(need.release, facts)
         if domains is None:
             need.refuse()
@@ -52,6 +58,34 @@ def _public_groups(release: Release, facts: PublicFacts) -> Sequence[Sequence[Va
     """The public values of each key, if the groups of a release are public and none is hidden; else None."""
     analysis = analyse(release, facts, replace=False)
     return None if analysis.selects else analysis.domains
+
+
+def _computed(outer: OuterQuery) -> set[Release]:
+    """The releases of whose groups, taken together, something is computed, other than which is the best."""
+    groups = (part for part in _parts(outer, ()) if isinstance(part, PerUnitGroupBy) and not is_private(part))
+    return {
+        part
+        for group in groups
+        if not {item.function for item in group.aggregates} <= _BEST
+        for part in _parts(group.input, (Release, Scalar))
+        if isinstance(part, Release)
+    }
+
+
+def _parts(part: object, ends: tuple[type, ...]) -> Iterator[object]:
+    """The parts of a plan, each once, and none within those of some types."""
+    waiting, seen = [part], set[int]()
+    while waiting:
+        found = waiting.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting += () if isinstance(found, ends) else children(found)
+
+
+def _are_secret(release: Release, facts: PublicFacts) -> bool:
+    """Whether the values of some key are not public, so that groups of few units are not released."""
+    return analyse(release, facts, replace=False).domains is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from statistics import median
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.engine.accuracy import noise_half_width
+from dpsql.engine.within_units import within_units
 from dpsql.plan.dependencies import children
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.interval import Interval, position
@@ -49,8 +50,12 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def of_statement(outer: OuterQuery) -> tuple[str, ...]:
-    """A notice for each constant that a column is compared with and, as the policy states, never equals or reaches."""
-    return tuple(dict.fromkeys(_excluded(outer)))
+    """The notices that follow from the statement and the policy.
+
+    There is one for each constant that a column is compared with and, as the policy states, never equals or reaches; and
+    for each key by which rows are joined or grouped within a unit alone.
+    """
+    return tuple(dict.fromkeys((*_excluded(outer), *within_units(outer))))
 
 
 def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:

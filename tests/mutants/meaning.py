@@ -8,6 +8,7 @@ _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_w
 _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
+_FINER = "tests/sql/test_finer_keys.py"
 _OCCUPIED = "tests/properties/test_occupied_groups.py"
 
 FAULTS = (
@@ -34,6 +35,30 @@ FAULTS = (
         'return dialect().shifted(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         f"{_EXTREMES}::test_nothing_fails",
+    ),
+    Fault(
+        "groups-of-a-declared-key-hidden",
+        "dpsql.sql.lower.per_unit:are_of_one_unit",
+        "finer = finer_keys(keys, relation)",
+        "finer = ()",
+        "groups by a key of one person each are hidden, and what is computed of them is of nothing",
+        f"{_FINER}::test_groups_of_a_declared_key_are_sqls",
+    ),
+    Fault(
+        "a-declared-key-believed",
+        "dpsql.sql.emit.relations:_Block._grouped",
+        "[len(items) + 1] if units else []",
+        "[]",
+        "rows of several units are one group where a declaration is false",
+        f"{_FINER}::test_one_unit_moves_groups_of_its_own_alone",
+    ),
+    Fault(
+        "hidden-groups-computed",
+        "dpsql.engine.finish:finish",
+        "if need.release in computed and _are_secret(need.release, facts):\n    need.refuse()",
+        "pass",
+        "what is computed of all groups is computed of the few that are shown",
+        f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
     ),
     Fault(
         "on-loses-a-conjunct",

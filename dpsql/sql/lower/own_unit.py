@@ -9,11 +9,13 @@ from sqlglot import exp
 
 from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.intervals import conditions
-from dpsql.analysis.unit_identity import identity, separated_identity
+from dpsql.analysis.stability import most_rows
+from dpsql.analysis.unit_identity import identity, separated_column, separated_identity
 from dpsql.plan.expr import Expr
-from dpsql.plan.nodes import Relation
+from dpsql.plan.nodes import OuterQuery, Relation, Release
 from dpsql.plan.render import phrase
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.public_groups import UncomputedGroups
+from dpsql.sql.lower.scope import Context, Scope
 from dpsql.sql.read.rejection import Source
 
 
@@ -46,6 +48,41 @@ def check_groups(source: Source, node: exp.Expr, keys: Iterable[Expr], relation:
         secret = domain(key, conditions(relation), listed(relation)) is None
         if secret and separated_identity(key, relation) is not None:
             refuse_units(source, node, key, relation)
+
+
+def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
+    """Notes the groups of a derived table by columns whose values may each be one unit's: nothing is computed of them all.
+
+    Of groups of one unit each none is released, and what is computed of the others has another meaning in SQL. A query
+    that counts units in each group says itself that several share it, and so does one in which each unit has one row.
+    """
+    release = outer.source
+    if not isinstance(release, Release) or any(
+        item.function == "count_units" for item in release.aggregations
+    ):
+        return
+    if most_rows(release.input, context.facts) == 1:
+        return
+    known, stated = conditions(release.input), listed(release.input)
+    secret = [
+        key.expr
+        for key in release.keys
+        if separated_column(key.expr) is not None and domain(key.expr, known, stated) is None
+    ]
+    if not secret:
+        return
+    name = phrase(secret[0])
+
+    def refuse() -> NoReturn:
+        context.source.refuse(
+            node.args.get("group") or node,
+            "hidden_groups",
+            f"groups of {name} that few privacy units have are not released, so that nothing can be computed of all groups",
+            f"if each {name} is one unit's, add the unit's id to GROUP BY, or let the data's owner declare it by `links`; if "
+            f"units share it, ask for groups of several units, HAVING COUNT(DISTINCT unit) > 1, or let the owner list its `values`",
+        )
+
+    context.needs.append(UncomputedGroups(release, refuse))
 
 
 def refuse_units(source: Source, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:

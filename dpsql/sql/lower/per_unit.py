@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -11,8 +11,9 @@ from sqlglot import exp
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, scale
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
+from dpsql.analysis.listed_keys import is_listed
 from dpsql.analysis.stability import most_rows
-from dpsql.analysis.unit_identity import identity
+from dpsql.analysis.unit_identity import finer_keys, identity
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
@@ -88,7 +89,7 @@ def selected(
 ) -> Selected | OuterQuery:
     """What a SELECT means: rows and groups of units or of public rows, or, by `release`, what is released of them.
 
-    Groups of private rows are released where their keys do not hold the unit.
+    Groups of private rows are released where their keys do not hold the unit, nor what is declared to be one unit's.
     """
     grouping: Grouping
     scope.waiting = []
@@ -97,7 +98,7 @@ def selected(
         grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
         items = grouping.items()
         grouping.group(items)
-        if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
+        if is_private(relation) and not are_of_one_unit(grouping.keys, relation):
             check_groups(scope.source, node.args.get("group") or node, grouping.keys, relation)
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
@@ -207,6 +208,22 @@ class Plain(Grouping):
 def identifies(key: Expr, relation: Relation) -> bool:
     """Whether rows of `relation` with equal keys have one unit."""
     return identity(key, relation) is not None
+
+
+def are_of_one_unit(keys: Sequence[Expr], relation: Relation) -> bool:
+    """Whether rows with equal keys have one unit, by what they identify or by what the policy declares of links.
+
+    Of a key whose values the policy lists, the groups are known, and are released.
+
+    Claim: groups by such keys are groups of rows of one unit each, whatever the data are.
+    Why: the emitted SQL groups by the unit besides the keys. Where a declaration is false, a value that several units have
+    is a group of each of them, and so is NULL.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
+    """
+    finer = finer_keys(keys, relation)
+    return any(identifies(key, relation) for key in keys) or not all(
+        is_listed(key, relation, {}) for key in finer
+    )
 
 
 @dataclass(slots=True)

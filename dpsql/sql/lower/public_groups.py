@@ -27,6 +27,11 @@ class PublicGroups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UncomputedGroups(PublicGroups):
+    """A release that must release all its groups if something is computed of them together, as SQL computes it of all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class OfPublicGroups(PublicGroups):
     """The same of a release whose public values are written into the statement.
 

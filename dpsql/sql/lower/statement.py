@@ -49,7 +49,7 @@ from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
 from dpsql.sql.lower.marks import mark
 from dpsql.sql.lower.no_rows import no_rows, without_rows
 from dpsql.sql.lower.node_kinds import is_table_function
-from dpsql.sql.lower.own_unit import check_unit, refuse_units
+from dpsql.sql.lower.own_unit import check_hidden, check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
@@ -132,6 +132,8 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
     scope, chosen = _select(context, node)
     context.check_outputs(node, chosen.outputs)
+    if isinstance(chosen, OuterQuery):
+        check_hidden(context, node, chosen)
     source = answer(chosen, alias) if isinstance(chosen, OuterQuery) else derived(scope, node, chosen, alias)
     return context.renamed(node, source, names)
 

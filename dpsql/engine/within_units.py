@@ -1,0 +1,91 @@
+"""Notices of what a statement does within each privacy unit because the policy declares that a key belongs to one.
+
+Claim: a notice costs no privacy loss.
+Why: it is a function of the statement and the policy.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dpsql.analysis.intervals import conjuncts
+from dpsql.analysis.nullability import never_null
+from dpsql.analysis.unit_identity import finer_keys, identity, separated_identity
+from dpsql.plan.dependencies import children
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.nodes import Join, OuterQuery, PerUnitGroupBy, SemiJoin, is_private
+from dpsql.plan.render import phrase
+
+_Pairs = list[tuple[Expr, Expr]]
+
+
+def within_units(outer: OuterQuery) -> Iterator[str]:
+    """Yield a notice for each key by which rows are joined or grouped within a unit, other than by the unit itself."""
+    joined: set[str] = set()
+    parts = list(_parts(outer))
+    for part in parts:
+        found = declared(_pairs(part))
+        names = " and ".join(dict.fromkeys(phrase(ours) for ours, _ in found))
+        if found and names not in joined:
+            joined |= {names, " and ".join(dict.fromkeys(phrase(theirs) for _, theirs in found))}
+            yield (
+                f"Rows of equal {names} are joined within a unit alone, since the policy declares that they belong to one: "
+                f"rows of different units are not joined, even where {names} is the same."
+            )
+    for part in parts:
+        if isinstance(part, PerUnitGroupBy) and is_private(part):
+            yield from _grouped(part, joined)
+
+
+def declared(pairs: _Pairs) -> _Pairs:
+    """Return those of some pairs of equal values that are parts of a declared link, if none of the pairs tells the unit."""
+    columns = [
+        (ours, theirs) for ours, theirs in pairs if isinstance(ours, Column) and isinstance(theirs, Column)
+    ]
+    if any(
+        ours.facts.identity is not None and ours.facts.identity == theirs.facts.identity
+        for ours, theirs in columns
+    ):
+        return []
+    return [(ours, theirs) for ours, theirs in columns if ours.facts.link_keys & theirs.facts.link_keys]
+
+
+def _pairs(part: object) -> _Pairs:
+    """The pairs of values that a join of private rows has equal."""
+    if isinstance(part, Join) and is_private(part.right):
+        return list(part.on)
+    if isinstance(part, SemiJoin) and is_private(part.right):
+        equal = (item for item in conjuncts(part.on) if item.function.name == "eq")
+        return [(item.arguments[0], item.arguments[1]) for item in equal]
+    return []
+
+
+def _grouped(groups: PerUnitGroupBy, joined: Iterable[str]) -> Iterator[str]:
+    if any(identity(key, groups.input) is not None for key in groups.keys):
+        return
+    finer = finer_keys(groups.keys, groups.input)
+    names = " and ".join(map(phrase, finer))
+    if not finer or names in joined:
+        return
+    nullable = [key for key in finer if not never_null(key, groups.input)]
+    missing = f"WHERE {' AND '.join(f'{phrase(key)} IS NOT NULL' for key in nullable)} leaves them out"
+    if all(separated_identity(key, groups.input) is not None for key in finer):
+        yield f"Rows in which {names} is NULL are a group of each unit, where SQL has one group; {missing}."
+        return
+    yield (
+        f"Groups of {names} are formed within each unit, since the policy declares that rows of one {names} belong to one "
+        "unit: what several units have is a group of each"
+        + (f", and so is NULL; {missing}." if nullable else ".")
+    )
+
+
+def _parts(part: object) -> Iterator[object]:
+    """The parts of a plan, each once."""
+    waiting, seen = [part], set[int]()
+    while waiting:
+        found = waiting.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting += reversed(children(found))
