@@ -50,7 +50,7 @@ def rounded(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
             current = finer
         first, *others = fixed or [frozenset[int]()]
         for keys in others:
-            _move(values, known[top], top, held=first, keys=keys, totals=fixed[keys])
+            move_units(values, known[top], top, held=first, keys=keys, totals=fixed[keys])
         found[top] = values
     return {keys: _totals(found, keys) for keys in estimates}
 
@@ -157,7 +157,7 @@ def _cells(shape: Sequence[int], fixed: Mapping[int, int]) -> Iterator[tuple[int
     )
 
 
-def _move(
+def move_units(
     values: Whole, estimate: tuple[Whole, int], top: Axes, *, held: Axes, keys: Axes, totals: Whole
 ) -> None:
     """Move units between parts until their sums by `keys` are these totals; sums by `held` keys stay.

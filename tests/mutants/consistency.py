@@ -75,11 +75,11 @@ FAULTS = (
     ),
     Fault(
         "one-shared-total-kept-of-two",
-        "dpsql.postprocess.controlled_rounding:rounded",
-        "_move(values, known[top], top, held=first, keys=keys, totals=fixed[keys])",
+        "dpsql.postprocess.controlled_rounding:move_units",
+        "values[at] += sign",
         "pass",
         "sets that overlap in a ring show different totals by the key that both have",
-        f"{_TEST}::test_sets_that_overlap_agree_on_what_they_share",
+        f"{_TEST}::test_units_move_until_totals_are_kept",
     ),
     Fault(
         "totals-kept-at-any-price",
@@ -113,7 +113,7 @@ FAULTS = (
             return bound([float(size) for size in sizes])
         """,
         "an interval of less than one step on each side misses noise of a step, which is one case of seven",
-        "tests/statistical/test_agreement.py::test_intervals_hold_where_noise_is_small[zcdp]",
+        "tests/uncertainty/test_laws.py::test_noise_of_a_step_or_less_is_no_normal_variable",
     ),
     Fault(
         "read-before-it-agrees",

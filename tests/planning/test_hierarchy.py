@@ -20,7 +20,7 @@ import dpsql
 from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
 from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
 from dpsql.postprocess.consistency import adjust
-from dpsql.postprocess.controlled_rounding import Whole, rounded
+from dpsql.postprocess.controlled_rounding import Whole, move_units, rounded
 
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),
@@ -210,26 +210,47 @@ def test_parts_do_not_pile_their_rounding_up() -> None:
             assert abs(each - true / 7) < 1
 
 
-def test_sets_that_overlap_agree_on_what_they_share() -> None:
+@pytest.mark.parametrize("sizes", [(5, 7, 3), (2, 2, 2), (2, 9, 2)])
+def test_sets_that_overlap_agree_on_what_they_share(sizes: tuple[int, ...]) -> None:
     """In a ring each pair of sets has the same whole totals by the key that both have."""
-    made = agreement(SETS["a ring"], (5, 7, 3))
+    made = agreement(SETS["a ring"], sizes)
     rng = np.random.default_rng(5)
-    exact = np.array(rng.integers(0, 1000, size=(5, 7, 3)).tolist(), dtype=object)
-    estimates = {
-        keys: (np.asarray(np.sum(exact, axis=tuple({0, 1, 2} - keys)), dtype=object), 9)
-        for keys in made.largest
-    }
-    found = rounded(made, estimates)
-    for one, other in itertools.combinations(found, 2):
-        by = [
-            np.sum(
-                found[keys], axis=tuple(at for at, key in enumerate(sorted(keys)) if key not in one & other)
-            )
-            for keys in (one, other)
-        ]
-        assert (by[0] == by[1]).all()
-    for keys, whole in found.items():
-        assert max(abs(each - true / 9) for each, true in pairs(whole, estimates[keys][0])) < 3
+    for _ in range(20):
+        exact = np.array(rng.integers(0, 1000, size=sizes).tolist(), dtype=object)
+        estimates = {
+            keys: (np.asarray(np.sum(exact, axis=tuple({0, 1, 2} - keys)), dtype=object), 9)
+            for keys in made.largest
+        }
+        found = rounded(made, estimates)
+        for one, other in itertools.combinations(found, 2):
+            by = [
+                np.sum(
+                    found[keys],
+                    axis=tuple(at for at, key in enumerate(sorted(keys)) if key not in one & other),
+                )
+                for keys in (one, other)
+            ]
+            assert (by[0] == by[1]).all()
+        for keys, whole in found.items():
+            assert max(abs(each - true / 9) for each, true in pairs(whole, estimates[keys][0])) < 3
+
+
+@pytest.mark.parametrize("held", [(0,), (0, 2), ()])
+def test_units_move_until_totals_are_kept(held: tuple[int, ...]) -> None:
+    """Sums by one set of keys become what they shall be, those by the other stay what they were."""
+    rng = np.random.default_rng(6)
+    top, keys = frozenset((0, 1, 2)), frozenset((1, 2))
+    for _ in range(20):
+        values, wanted = (np.array(rng.integers(0, 3, size=SIZES).tolist(), dtype=object) for _ in range(2))
+        kept = tuple({0, 1, 2} - set(held))
+        # What both sets of keys have is the same in both tables.
+        common = tuple({0, 1, 2} - (set(held) & keys))
+        wanted[0, 0] += np.sum(values - wanted, axis=common) if 2 in held else 0
+        wanted[0, 0, 0] += np.sum(values) - np.sum(wanted)
+        before, totals = np.sum(values, axis=kept), np.sum(wanted, axis=0)
+        move_units(values, (values * 5, 5), top, held=frozenset(held), keys=keys, totals=totals)
+        assert (np.sum(values, axis=0) == totals).all()
+        assert np.all(np.sum(values, axis=kept) == before)
 
 
 def test_which_sets_have_whole_numbers_that_agree() -> None:
