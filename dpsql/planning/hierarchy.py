@@ -41,6 +41,8 @@ WEIGHTS = 2**16
 MOST_GROUPS = 100_000
 """With more groups in all, nothing is adjusted: it would take longer than the release."""
 _LEAST = 1e-300
+_MOST_FIXED = 2
+"""Whole totals by so many sets of keys are kept at once."""
 _ADDED = frozenset({Moment.ROWS, Moment.COUNT, Moment.TOTAL})
 
 
@@ -135,28 +137,37 @@ class Hierarchy:
             whole += self.weights[effect][number] * centred / self.groups(member.keys - effect)
         return int(whole * self.groups(member.keys))
 
-    @property
+    @cached_property
     def rounds(self) -> bool:
-        """Whether whole numbers can be made to agree one set of keys after another.
+        """Whether whole numbers that agree are constructed, one set of keys after another.
 
-        The largest sets are put beside each other one by one; each must share with all before it what it shares with
-        a single one of them, or nobody knows whether whole numbers agree.
+        The largest sets come one by one; each may share with those before it at most two sets of keys, of which neither
+        is within the other.
         """
-        largest = self.largest()
-        return all(known is not None for known in map(self.known, range(len(largest))))
+        return all(len(self.fixed(number)) <= _MOST_FIXED for number in range(len(self.largest)))
 
+    @cached_property
     def largest(self) -> tuple[Axes, ...]:
         """The sets of keys that are within no other, in order."""
         sets = dict.fromkeys(member.keys for member in self.members)
         return tuple(keys for keys in sets if not any(keys < other for other in sets))
 
-    def known(self, number: int) -> Axes | None:
-        """Which keys a largest set shares with those before it; None where several such sets are apart."""
-        first, *others = [self.largest()[number] & before for before in self.largest()[:number]] or [
-            frozenset()
-        ]
-        most = max((first, *others), key=len)
-        return most if all(each <= most for each in others) and first <= most else None
+    @cached_property
+    def closure(self) -> tuple[Axes, ...]:
+        """The sets of keys of all members and what any of them share, the smallest first.
+
+        Members agree on totals by what they share. The first of those within a member is within all of them.
+        """
+        found = {member.keys for member in self.members}
+        while more := {one & other for one, other in itertools.combinations(found, 2)} - found:
+            found |= more
+        return tuple(sorted(found, key=lambda keys: (len(keys), sorted(keys))))
+
+    def fixed(self, number: int) -> tuple[Axes, ...]:
+        """The greatest sets of keys that a largest set shares with those before it, the longest first."""
+        found = {self.largest[number] & before for before in self.largest[:number]}
+        greatest = (keys for keys in found if not any(keys < other for other in found))
+        return tuple(sorted(greatest, key=lambda keys: (-len(keys), sorted(keys))))
 
 
 def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
@@ -172,7 +183,7 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
                 if measured.clamp is None and _adds(plan.analysis, measured.vector):
                     alike.setdefault(_measured_statistic(plan, index), []).append((place, index))
     found = (_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
-    return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
+    return tuple(agreement for agreement in found if agreement is not None)
 
 
 def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -9,11 +10,12 @@ from fractions import Fraction
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.aggregates.base import nearest, quotient
 from dpsql.analysis.analyse import Measurand
-from dpsql.mechanisms import Mechanism
+from dpsql.mechanisms import ConsistencyNoise, Mechanism
 from dpsql.plan.expr import Expr, Released
 from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.provenance import Provenance
+from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
@@ -26,6 +28,8 @@ from dpsql.uncertainty.simulation import simulable, simulated_intervals
 CONFIDENCE = 0.95
 """The confidence of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
 
+_LAST_DIGITS = 1e-9
+"""How far an end may be off by what a DOUBLE leaves out."""
 _COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
 
 
@@ -125,8 +129,24 @@ def intervals_of(
         return [*_means_apart(plan, item, cells, len(table.rows), confidence)]
     else:
         found = [_interval(plan, item, each, confidence) for each in cells]
+    adjusted = any(isinstance(plan.vectors[block].mechanism, ConsistencyNoise) for block, _ in sources)
+    if adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations:
+        place = len(plan.analysis.release.keys) + plan.analysis.release.aggregations.index(item)
+        found = [_around(table.rows[row][place], ends) for row, ends in zip(rows, found, strict=True)]
     below, above = allowance(plan, item, len(table.rows), confidence)
     return [(low - below, high + above) for low, high in found] if below or above else [*found]
+
+
+def _around(shown: Value, ends: tuple[float, float]) -> tuple[float, float]:
+    """Return the interval about a whole number that is shown in place of an estimate.
+
+    Claim: it holds every whole number that the interval of the estimate holds.
+    Why: it is as much wider as the number is from the estimate; its ends are whole.
+    """
+    if not isinstance(shown, int):
+        return ends
+    half = math.floor(max(ends[1] - shown, shown - ends[0]) + _LAST_DIGITS)
+    return float(shown - half), float(shown + half)
 
 
 def _linear_intervals(

@@ -23,8 +23,8 @@ _NOTHING = 1e-100
 def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
     """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
-    Exact for one weight; for more the normal law serves Gaussian noise, the `sum_bound` of a mechanism that states
-    one its noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
+    Exact for one weight; for more the `sum_bound` of a mechanism that states one serves its noise, the normal law other
+    Gaussian noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
     several noises has thinner tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
     """
     return _half_width(
@@ -38,10 +38,10 @@ def _half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: f
         return 0.0
     if len(sizes) == 1 and mechanism.tight_tail:
         return float(sizes[0]) * mechanism.half_width(confidence)
-    if mechanism.is_gaussian:
-        return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
     if (bound := mechanism.sum_bound(confidence)) is not None:
         return bound([float(size) for size in sizes])
+    if mechanism.is_gaussian:
+        return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
     return _summed(mechanism.std, sizes, confidence)
 
 
@@ -181,11 +181,10 @@ def ratio_of_two(
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
     """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `sum_bound`, as a function of weights."""
-    if not mechanism.is_gaussian:
-        bound = mechanism.sum_bound(confidence)
-        if bound is None:
-            raise TypeError(f"values of several arguments have no {mechanism.name} noise")
+    if (bound := mechanism.sum_bound(confidence)) is not None:
         return lambda weights: bound(sorted(filter(None, weights), reverse=True))
+    if not mechanism.is_gaussian:
+        raise TypeError(f"values of several arguments have no {mechanism.name} noise")
     z = _normal(confidence) * mechanism.std
     return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
 
@@ -201,11 +200,11 @@ def _edge(plausible: Callable[[float], bool], inside: float, outside: float) -> 
 
 def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
     """Whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
+    if (bound := mechanism.sum_bound(confidence)) is not None:
+        return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
     if mechanism.is_gaussian:
         z = _normal(confidence) * mechanism.std
         return lambda distance, a, b: distance <= z * math.hypot(a, b) + 0.5
-    if (bound := mechanism.sum_bound(confidence)) is not None:
-        return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
     scale, outside = mechanism.std / math.sqrt(2), 1 - confidence
     return lambda distance, a, b: (
         distance <= 0.5 or _two_laplace(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside

@@ -20,7 +20,7 @@ import dpsql
 from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
 from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
 from dpsql.postprocess.consistency import adjust
-from dpsql.postprocess.controlled_rounding import Whole, rounded
+from dpsql.postprocess.controlled_rounding import Whole, move_units, rounded
 
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),
@@ -38,6 +38,8 @@ SETS = {
     "two keys alone": [(0,), (1,)],
     "keys apart, and all": [(0,), (1, 2), ()],
     "sets that share a key": [(0, 1), (1, 2), (2,)],
+    "sets that share nothing": [(0, 2), (1,)],
+    "a ring": [(0, 1), (1, 2), (0, 2)],
     "one set twice": [(0, 1), (1, 0), (1,)],
     "no keys": [(), ()],
 }
@@ -194,10 +196,68 @@ def test_what_is_left_over_does_not_pile_up() -> None:
             assert abs(each - true / 1000) < 3
 
 
-def test_sets_in_a_ring_stay_as_they_are() -> None:
-    """Three pairs of three keys: whole numbers that agree need not exist."""
-    assert not agreement([(0, 1), (1, 2), (0, 2)]).rounds
+def test_parts_do_not_pile_their_rounding_up() -> None:
+    """A thousand parts beside three, which share no released total: the three are as near as a total would be."""
+    made = agreement([(0, 1), (2,)], (20, 50, 3))
+    rng = np.random.default_rng(4)
+    exact = np.array(rng.integers(0, 1000, size=(20, 50, 3)).tolist(), dtype=object)
+    estimates = {
+        frozenset((0, 1)): (np.asarray(exact.sum(axis=2), dtype=object), 7),
+        frozenset((2,)): (np.asarray(exact.sum(axis=(0, 1)), dtype=object), 7),
+    }
+    for keys, whole in rounded(made, estimates).items():
+        for each, true in pairs(whole, estimates[keys][0]):
+            assert abs(each - true / 7) < 1
+
+
+@pytest.mark.parametrize("sizes", [(5, 7, 3), (2, 2, 2), (2, 9, 2)])
+def test_sets_that_overlap_agree_on_what_they_share(sizes: tuple[int, ...]) -> None:
+    """In a ring each pair of sets has the same whole totals by the key that both have."""
+    made = agreement(SETS["a ring"], sizes)
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        exact = np.array(rng.integers(0, 1000, size=sizes).tolist(), dtype=object)
+        estimates = {
+            keys: (np.asarray(np.sum(exact, axis=tuple({0, 1, 2} - keys)), dtype=object), 9)
+            for keys in made.largest
+        }
+        found = rounded(made, estimates)
+        for one, other in itertools.combinations(found, 2):
+            by = [
+                np.sum(
+                    found[keys],
+                    axis=tuple(at for at, key in enumerate(sorted(keys)) if key not in one & other),
+                )
+                for keys in (one, other)
+            ]
+            assert (by[0] == by[1]).all()
+        for keys, whole in found.items():
+            assert max(abs(each - true / 9) for each, true in pairs(whole, estimates[keys][0])) < 3
+
+
+@pytest.mark.parametrize("held", [(0,), (0, 2), ()])
+def test_units_move_until_totals_are_kept(held: tuple[int, ...]) -> None:
+    """Sums by one set of keys become what they shall be, those by the other stay what they were."""
+    rng = np.random.default_rng(6)
+    top, keys = frozenset((0, 1, 2)), frozenset((1, 2))
+    for _ in range(20):
+        values, wanted = (np.array(rng.integers(0, 3, size=SIZES).tolist(), dtype=object) for _ in range(2))
+        kept = tuple({0, 1, 2} - set(held))
+        # What both sets of keys have is the same in both tables.
+        common = tuple({0, 1, 2} - (set(held) & keys))
+        wanted[0, 0] += np.sum(values - wanted, axis=common) if 2 in held else 0
+        wanted[0, 0, 0] += np.sum(values) - np.sum(wanted)
+        before, totals = np.sum(values, axis=kept), np.sum(wanted, axis=0)
+        move_units(values, (values * 5, 5), top, held=frozenset(held), keys=keys, totals=totals)
+        assert (np.sum(values, axis=0) == totals).all()
+        assert np.all(np.sum(values, axis=kept) == before)
+
+
+def test_which_sets_have_whole_numbers_that_agree() -> None:
+    """All that share at most two sets of keys with those before them."""
     assert all(agreement(sets).rounds for sets in SETS.values())
+    triples = list(itertools.combinations(range(4), 3))
+    assert not agreement(triples, (2, 2, 2, 2)).rounds
 
 
 CLINIC = POLICY | {"budget": {"epsilon": 900, "delta": 1e-6}}
@@ -209,6 +269,10 @@ ADJUSTED = {
     "a condition on a released value": (
         "SELECT plan, COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits) GROUP BY ROLLUP (plan)"
     ),
+    "three pairs of three keys": (
+        "SELECT COUNT(*) FROM visits GROUP BY GROUPING SETS ((plan, days), (days, day > '2024-03-01'), "
+        "(plan, day > '2024-03-01'))"
+    ),
     "units in one group each": "SELECT plan, COUNT(DISTINCT patient_id) FROM visits GROUP BY ROLLUP (plan)",
 }
 LEFT = {
@@ -219,10 +283,6 @@ LEFT = {
     "other rows": "SELECT COUNT(*) FROM visits WHERE days > 1 UNION ALL SELECT COUNT(*) FROM visits",
     "a total that a query has read": "SELECT plan, COUNT(*) / (SELECT COUNT(*) FROM visits) FROM visits GROUP BY plan",
     "no total": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
-    "three pairs of three keys": (
-        "SELECT COUNT(*) FROM visits GROUP BY GROUPING SETS ((plan, days), (days, day > '2024-03-01'), "
-        "(plan, day > '2024-03-01'))"
-    ),
 }
 
 

@@ -10,8 +10,8 @@ from entropy import SeededEntropy
 from speeds import examples
 from statistical.chance import least_share
 
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
-from dpsql.uncertainty.laws import ScaledNoise, ratio_of_two
+from dpsql.mechanisms import ConsistencyNoise, DiscreteGaussian, Geometric, Mechanism
+from dpsql.uncertainty.laws import ScaledNoise, half_width, ratio_of_two
 
 ONE = (Fraction(1),)
 RUNS = examples(2000, least=500)
@@ -66,3 +66,13 @@ def test_a_count_that_may_be_nothing_leaves_all_open() -> None:
     low, high = ratio_of_two(noise, noise, (0, 0), 0, 0.95)(-30_000.0, 1000.0, -99.0, 9.0)
     assert low < -30 < high
     assert math.isfinite(low)
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 20), Fraction(2, 9), Fraction(1, 2), Fraction(3)])
+def test_noise_of_a_step_or_less_is_no_normal_variable(variance: Fraction) -> None:
+    """What least squares leaves as it was keeps an interval that holds, though its steps were divided."""
+    noise = DiscreteGaussian(variance)
+    adjusted = ConsistencyNoise(((1000, 1, noise),), 1000)
+    half = half_width(adjusted, (Fraction(1, 1000),), 0.95)
+    inside = 1 - 2 * noise.tail_up(math.floor(half) + 1)
+    assert inside >= 0.95
