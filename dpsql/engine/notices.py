@@ -53,10 +53,29 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_excluded(outer)))
 
 
-def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
-    """The notices of an answer that is computed from these released tables, when it is asked for them."""
+def of_answer(
+    outer: OuterQuery, tables: Sequence[ReleasedTable], chosen: Sequence[tuple[int, int]] = ()
+) -> Callable[[Result], tuple[str, ...]]:
+    """The notices of an answer that is computed from these released tables, when it is asked for them.
+
+    `chosen` has the numbers of kept and of all rows where noisy values choose among them.
+    """
     released = provenance(outer) is not None
-    return lambda result: (*of_statement(outer), *_answer(tables, result, released=released))
+    return lambda result: (
+        *of_statement(outer),
+        *_chosen(chosen, result),
+        *_answer(tables, result, released=released),
+    )
+
+
+def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
+    """A notice that noise has a part in which rows are shown, and that intervals allow for it."""
+    kept, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
+    if kept and any(result.bounded):
+        yield (
+            f"Noisy values chose {kept:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
+            "whose noise favors them. Intervals are wider for this, so that 95% of those of chosen rows hold."
+        )
 
 
 def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:

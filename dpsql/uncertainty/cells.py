@@ -21,6 +21,7 @@ from dpsql.rendering import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.cut_off import allowance, allowances
 from dpsql.uncertainty.post_selection import PostSelection
+from dpsql.uncertainty.selected_rows import Noises, are_shared, confidence_for, deciding_noises, noises
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
@@ -37,9 +38,27 @@ class Uncertainty:
     provenance: Provenance
     table: ReleasedTable
     origin: tuple[int, ...]
+    _deciding: Noises = field(init=False, repr=False, compare=False)
     _known: dict[tuple[Expr, float], list[Ends]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_deciding", deciding_noises(self.plan, self.provenance))
+
+    @property
+    def chosen(self) -> tuple[int, int] | None:
+        """How many of the released rows are kept, and of how many, if noisy values choose among them; else None."""
+        kept, released = len(self.origin), len(self.table.rows)
+        return (kept, released) if self._deciding and 0 < kept < released else None
+
+    def confidence(self, column: int, confidence: float) -> float:
+        """The confidence of each interval of a column, so that those of the kept rows hold with `confidence`."""
+        if self.chosen is None or not are_shared(
+            self._deciding, noises(self.plan, [self.provenance.outputs[column]])
+        ):
+            return confidence
+        return confidence_for(confidence, *self.chosen)
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
@@ -61,8 +80,10 @@ class Uncertainty:
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
-        None if nothing in it is noisy, or the law of its noise is unknown.
+        It is wider where noisy values choose among the rows. None if nothing in it is noisy, or the law of its noise is
+        unknown.
         """
+        confidence = self.confidence(column, confidence)
         found = linear(self.provenance.outputs[column])
         item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None:
@@ -187,8 +208,10 @@ def _interval(
     return centre - half, centre + half
 
 
-def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> list[float | None]:
-    """The end of a 95% confidence interval as a column of the released table, row by row.
+def ends_of(
+    plan: MeasurementPlan, table: ReleasedTable, column: Released, confidence: float = CONFIDENCE
+) -> list[float | None]:
+    """The end of a confidence interval as a column of the released table, row by row.
 
     NULL if nothing in the expression is noisy, or the law of its noise is unknown.
 
@@ -202,9 +225,9 @@ def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> li
     rows = range(len(table.rows))
     item = _aggregation(plan.analysis.release, of)
     if item is None:
-        found = simulated_intervals(plan, table, of, rows, CONFIDENCE)
+        found = simulated_intervals(plan, table, of, rows, confidence)
     else:
-        found = intervals_of(plan, table, item, rows, CONFIDENCE)
+        found = intervals_of(plan, table, item, rows, confidence)
     return [None if ends is None else ends[which == "high"] for ends in found]
 
 
@@ -258,6 +281,11 @@ class RowProvenance:
         """Which columns are noisy counts in every branch."""
         width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
+
+    @property
+    def chosen(self) -> tuple[tuple[int, int], ...]:
+        """The numbers of kept and of released rows of each branch in which noisy values choose among the rows."""
+        return tuple(part.chosen for part in self.parts if part.chosen is not None)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
