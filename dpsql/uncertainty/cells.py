@@ -19,7 +19,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
 from dpsql.rendering import Ends
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.cut_off import allowance, allowances
+from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.selected_rows import Noises, are_shared, confidence_for, deciding_noises, noises
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
@@ -127,7 +127,7 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what learnt clamps cut off as far as `allowance` says.
+    It holds the value without noise, and what learnt clamps cut off as far as `allowances` say.
     If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
     their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
@@ -143,11 +143,15 @@ def intervals_of(
     if not entry.ratio and plan.threshold is None:
         found = _linear_intervals(plan, item, cells, confidence)
     elif entry.ratio and len({block for block, _ in sources}) > 1:
-        return [*_means_apart(plan, item, cells, len(table.rows), confidence)]
+        return [*_means_apart(plan, table, item, rows, confidence)]
     else:
         found = [_interval(plan, item, each, confidence) for each in cells]
-    below, above = allowance(plan, item, len(table.rows), confidence)
-    return [(low - below, high + above) for low, high in found] if below or above else [*found]
+    if entry.ratio:
+        return [*found]
+    (cut,) = allowances(plan, table, item, rows, confidence)
+    return [
+        (low - below, high + above) for (low, high), (below, above) in zip(found, cut.tolist(), strict=True)
+    ]
 
 
 def _linear_intervals(
@@ -306,7 +310,7 @@ def _mean(
 
 
 def _means_apart(
-    plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], groups: int, confidence: float
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[tuple[float, float]]:
     """The intervals of a mean whose total and count are measured apart, with what the clamps of both cut off."""
     index = plan.analysis.measure(item)
@@ -318,15 +322,19 @@ def _means_apart(
     for moment, unit in ((Moment.TOTAL, step), (Moment.COUNT, 1.0)):
         vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
         noises.append(laws.ScaledNoise(plan.vectors[vector].mechanism, weights, unit))
-    total, count = allowances(plan, item, groups, confidence)
+    cut, uncounted = allowances(plan, table, item, rows, confidence)
+    cells = [table.components[row] for row in rows]
     (totals, parts), (counts, shares) = (
         estimates(plan, item, moment, cells) for moment in (Moment.TOTAL, Moment.COUNT)
     )
-    explained = laws.ratio_of_two(noises[0], noises[1], total, count[1], confidence)
     low, high = map(float, measure.interval.ends)
     return [
-        explained(quotient(above, parts), quotient(beside, shares), low, high)
-        for above, beside in zip(totals, counts, strict=True)
+        laws.ratio_of_two(noises[0], noises[1], (missing[0], missing[1]), more, confidence)(
+            quotient(above, parts), quotient(beside, shares), low, high
+        )
+        for above, beside, missing, (_, more) in zip(
+            totals, counts, cut.tolist(), uncounted.tolist(), strict=True
+        )
     ]
 
 

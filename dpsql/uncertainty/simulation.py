@@ -65,8 +65,8 @@ _CHOICES = 4
 _CORNERS = 3
 
 Floats = NDArray[np.float64]
-Cut = Mapping[tuple[str, int], float]
-"""How much clamps have cut off of the moments of aggregates, by their names and the indices of moments."""
+Cut = Mapping[tuple[str, int], Floats]
+"""How much clamps have cut off of the moments of aggregates in each row, by their names and the indices of moments."""
 
 
 def simulated_intervals(
@@ -112,7 +112,7 @@ def simulated_values(
     moved: Floats,
     lowered: Floats | None = None,
     *,
-    cut: Sequence[float] = (),
+    cut: Sequence[Floats | None] = (),
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
@@ -132,8 +132,8 @@ def simulated_values(
             for moment, of in zip(moments, weights, strict=True)
         ]
     for each, more in zip(moments, cut, strict=False):
-        if more:
-            each[:, 1:] += more
+        if more is not None:
+            each[:, 1:] += more[:, None]
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -166,12 +166,11 @@ class _Rows:
 
     def _corners(self, confidence: float) -> Iterator[Cut]:
         """The corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
-        groups = len(self.table.rows)
         allowed = {
             (item.name, at): each
             for item in self.aggregates
-            for at, each in enumerate(allowances(self.plan, item, groups, confidence))
-            if any(each)
+            for at, each in enumerate(allowances(self.plan, self.table, item, self.rows, confidence))
+            if each.any()
         }
         if not allowed:
             return
@@ -186,7 +185,8 @@ class _Rows:
             sides = [*alone, (-1,) * len(allowed), (1,) * len(allowed)]
         for signs in sides:
             yield {
-                name: sign * each[sign > 0] for (name, each), sign in zip(allowed.items(), signs, strict=True)
+                name: sign * each[:, int(sign > 0)]
+                for (name, each), sign in zip(allowed.items(), signs, strict=True)
             }
 
     def _intervals(self, draws: Floats, lowered: Floats | None, confidence: float, cut: Cut) -> list[Ends]:
@@ -275,7 +275,7 @@ class _Rows:
                 centres,
                 moved,
                 lowered,
-                cut=[cut.get((item.name, at), 0.0) for at in range(len(AGGREGATES[item.function].moments))],
+                cut=[cut.get((item.name, at)) for at in range(len(AGGREGATES[item.function].moments))],
             ).ravel()
             for item in self.aggregates
         }
