@@ -113,7 +113,7 @@ class Result:
 
         True is the answer without noise. What a learnt clamp cuts off is little beside the noise, or the interval is
         extended by it; what the policy's bounds cut off is not covered. For what is computed of several aggregates of
-        one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.998, and
+        one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.99996, and
         so it may be for what has the noise of a count that let its group be shown; an end is infinite where the noise
         leaves it open. Of values in order it is from end to end of those that were released beside them, up to a
         confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError

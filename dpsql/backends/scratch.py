@@ -45,6 +45,10 @@ class Scratch:
         unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
         self._connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", list(columns))
 
+    def empty(self, table: str) -> None:
+        """Deletes the rows of a table."""
+        self._connection.execute(f"DELETE FROM {identifier(table)}")
+
     def lend(self, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
         """Shows arrays as a table, without copying them; they take the place of those shown before."""
         self._connection.register(table, dict(columns))

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
-from statistics import median
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
@@ -33,7 +32,7 @@ from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
-from dpsql.uncertainty.cut_off import allowance, clamp_of
+from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 CONFIDENCE = 0.95
 FEW_VALUES = 100
@@ -58,10 +57,29 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_excluded(outer), *within_units(outer))))
 
 
-def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
-    """The notices of an answer that is computed from these released tables, when it is asked for them."""
+def of_answer(
+    outer: OuterQuery, tables: Sequence[ReleasedTable], chosen: Sequence[tuple[int, int]] = ()
+) -> Callable[[Result], tuple[str, ...]]:
+    """The notices of an answer that is computed from these released tables, when it is asked for them.
+
+    `chosen` has the numbers of kept and of all rows where noisy values choose among them.
+    """
     released = provenance(outer) is not None
-    return lambda result: (*of_statement(outer), *_answer(tables, result, released=released))
+    return lambda result: (
+        *of_statement(outer),
+        *_chosen(chosen, result),
+        *_answer(tables, result, released=released),
+    )
+
+
+def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
+    """A notice that noise has a part in which rows are shown, and that intervals allow for it."""
+    kept, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
+    if kept and any(result.bounded):
+        yield (
+            f"Noisy values chose {kept:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
+            "whose noise favors them. Intervals are wider for this, so that 95% of those of chosen rows hold."
+        )
 
 
 def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
@@ -185,9 +203,17 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
         clamp, noise = clamp_of(plan, item), noise_half_width(plan, item, CONFIDENCE)
         if clamp is None or noise is None or not clamp.chosen or id(clamp) in mentions:
             continue
-        allowed = max(allowance(plan, item, groups, CONFIDENCE))
-        values = [abs(value) for row in table.rows if isinstance(value := row[place], (int, float))]
-        if not values or allowed <= max(noise, _MATTERS * float(median(values))):
+        (cut,) = allowances(plan, table, item, range(groups), CONFIDENCE)
+        allowed = max(
+            (
+                most
+                for row, most in zip(table.rows, cut.max(axis=1).tolist(), strict=True)
+                if isinstance(value := row[place], (int, float))
+                and most > max(noise, _MATTERS * abs(float(value)))
+            ),
+            default=0.0,
+        )
+        if not allowed:
             continue
         mentions.add(id(clamp))
         most, units = clamp.most_beyond, "units"
@@ -200,7 +226,7 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
             most, units = min(most, count), f"of about {count:,} units"
         yield (
             f"Up to {most:,} {units} contribute more to {call_text(item)} than {_limits(plan, clamp)}, the bound that was "
-            f"chosen privately, and what is beyond it is not counted; the 95% interval allows for {text(allowed)} more. "
+            f"chosen privately, and what is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{text(allowed)} more. "
             "A larger epsilon helps, and so do lower bounds on rows and values that the owner knows."
         )
 

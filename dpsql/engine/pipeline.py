@@ -270,7 +270,7 @@ class Engine:
                 parts, tables, values = self._released(above, prepared, entries)
                 self._keep(parts, tables, values, entries)
                 consistent_tables = above.load_consistent(prepared, tables)
-                rows, types = above.rows(prepared, values)
+                rows, types = above.rows(prepared, consistent_tables, values)
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
 
@@ -491,7 +491,7 @@ class Engine:
             _bounded=() if origins is None else origins.bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _noticed=notices.of_answer(prepared.outer, tables),
+            _noticed=notices.of_answer(prepared.outer, tables, () if origins is None else origins.chosen),
         )
         return result if prepared.experts is None else prepared.experts.chosen(result, self.entropy)
 

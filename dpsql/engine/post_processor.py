@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,20 @@ from dpsql.backends.scratch import Scratch
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.functions.enclosures import doubles
 from dpsql.plan.dependencies import Known, final_releases, substitute
-from dpsql.plan.expr import Expr, Literal, Scalar
+from dpsql.plan.expr import Expr, Literal, Released, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
+from dpsql.plan.provenance import provenance
 from dpsql.postprocess.consistency import consistent
 from dpsql.postprocess.occupied_groups import null_sums, occupied
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query, null_sum
-from dpsql.uncertainty.cells import ends_of
+from dpsql.uncertainty.cells import CONFIDENCE, ends_of
+from dpsql.uncertainty.selected_rows import RowChoice, confidence_for
+
+ROUNDS = 8
+"""How often ends of intervals are made again for fewer kept rows, before they are made for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +55,14 @@ class PostProcessor:
             )
             self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
 
-    def load(self, release: Release, table: ReleasedTable) -> None:
-        """Loads a released table."""
-        ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
+    def load(
+        self, release: Release, table: ReleasedTable, confidences: Mapping[Released, float] | None = None
+    ) -> None:
+        """Loads a released table, with the ends of intervals at these confidences, or else at the usual one."""
+        ends = [
+            ends_of(table.plan, table, end, (confidences or {}).get(end, CONFIDENCE))
+            for end in self.copies.ends.get(release, ())
+        ]
         series = _series(table.rows, len(table.columns))
         occupancy = [occupied(table.plan, table)] if release in self.copies.occupied else []
         nulls = [null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
@@ -75,12 +86,54 @@ class PostProcessor:
         rows, _ = self.scratch.query(emit_outer_query(query, self.copies.of_step(step)))
         return as_constants(step, rows)
 
-    def rows(self, prepared: PreparedQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of the outer query, with their provenance, and the engine types."""
-        if not values:
-            return self.scratch.query(prepared.outer_sql)
-        query = substitute(prepared.outer, values, within_releases=False)
-        return self.scratch.query(emit_outer_query(query, self.copies, traced=True))
+    def rows(
+        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable], values: Known
+    ) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows of the outer query, with their provenance, and the engine types.
+
+        Claim: the ends of intervals that the query reads have at least the confidence that `selected_rows` asks for,
+        with the number of rows that are kept.
+        Why: ends for a number of kept rows are wide enough where at least so many are kept. Where fewer are, they are
+        made for as many as these, and at last for one.
+        Source: Benjamini, Yekutieli 2005, section 4 (the step-up procedure).
+        """
+        sql = prepared.outer_sql
+        if values:
+            sql = emit_outer_query(
+                substitute(prepared.outer, values, within_releases=False), self.copies, traced=True
+            )
+        by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
+        choices = [
+            RowChoice.of(by_release[trace.release], trace, tuple(self.copies.ends.get(trace.release, ())))
+            for trace in provenance(prepared.outer) or ()
+        ]
+        found = self.scratch.query(sql)
+        if not any(choice.ends for choice in choices):
+            return found
+        wide = [len(choice.table.rows) for choice in choices]
+        for last in (False,) * ROUNDS + (True,):
+            kept = Counter(row[-1] for row in found[0])
+            fewer = [kept[branch] or of for branch, of in enumerate(wide)]
+            if all(now >= of for now, of in zip(fewer, wide, strict=True)):
+                break
+            wide = [1 if last else min(now, of) for now, of in zip(fewer, wide, strict=True)]
+            for release in {choice.table.plan.analysis.release: None for choice in choices}:
+                self._reload(release, by_release[release], choices, wide)
+            found = self.scratch.query(sql)
+        return found
+
+    def _reload(
+        self, release: Release, table: ReleasedTable, choices: Sequence[RowChoice], kept: Sequence[int]
+    ) -> None:
+        """Loads a released table again, with ends for so many kept rows of each branch."""
+        confidences: dict[Released, float] = {}
+        for choice, rows in zip(choices, kept, strict=True):
+            if choice.table is table:
+                for end in choice.ends:
+                    wanted = confidence_for(CONFIDENCE, rows, len(table.rows))
+                    confidences[end] = max(wanted, confidences.get(end, CONFIDENCE))
+        self.scratch.empty(self.copies.released[release])
+        self.load(release, table, confidences)
 
 
 def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:

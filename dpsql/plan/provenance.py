@@ -11,7 +11,7 @@ Source: Green, Karvounarakis, Tannen 2007, "Provenance semirings", section 2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.plan.expr import Expr, replaced
 from dpsql.plan.nodes import (
@@ -26,6 +26,7 @@ from dpsql.plan.nodes import (
     Release,
     SetKind,
     SetOperation,
+    Source,
     inputs,
     is_answered,
 )
@@ -33,31 +34,49 @@ from dpsql.plan.nodes import (
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """One branch of a UNION ALL, or the whole query: its outputs as expressions over the columns of one release."""
+    """One branch of a UNION ALL, or the whole query: its outputs as expressions over the columns of one release.
+
+    `order` are the expressions that order its rows, and `deciding` those that decide which rows are kept.
+    """
 
     release: Release
     outputs: tuple[Expr, ...]
+    order: tuple[Expr, ...] = ()
+    deciding: tuple[Expr, ...] = ()
 
 
 def provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
     """The branches of a query, each row of which comes from one branch; None if rows have no single origin."""
     if outer.distinct:
         return None
-    exprs = tuple(output.expr for output in outer.outputs)
     if isinstance(outer.source, Release):
-        return (Provenance(outer.source, exprs),)
-    below = _below(outer.source)
-    if below is None:
-        return None
-    return tuple(
-        Provenance(release, tuple(replaced(expr, known) for expr in exprs)) for release, known in below
+        below: _Branches | None = (_Branch(outer.source, {}),)
+    else:
+        below = _below(outer.source)
+    return None if below is None else tuple(_traced(outer, branch) for branch in below)
+
+
+def _traced(outer: OuterQuery, branch: _Branch) -> Provenance:
+    """A query as it reads one branch below it."""
+    order = tuple(replaced(item.expr, branch.known) for item in outer.order) + branch.order
+    conditions = tuple(
+        replaced(part, branch.known) for part in (outer.having, outer.qualify) if part is not None
+    )
+    cut = outer.limit is not None or outer.offset > 0
+    return Provenance(
+        branch.release,
+        tuple(replaced(output.expr, branch.known) for output in outer.outputs),
+        order,
+        (*branch.deciding, *conditions, *(order if cut else ())),
     )
 
 
 def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
     """An expression over a relation, for each release that the rows come from; None as for `provenance`."""
     below = _below(relation)
-    return None if below is None else tuple((release, replaced(expr, known)) for release, known in below)
+    if below is None:
+        return None
+    return tuple((branch.release, replaced(expr, branch.known)) for branch in below)
 
 
 def branches(relation: Relation) -> int:
@@ -81,20 +100,45 @@ def _unfiltered(relation: Relation) -> bool:
             return all(map(_unfiltered, inputs(relation)))
 
 
-_Branches = tuple[tuple[Release, Mapping[Expr, Expr]], ...]
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A release that rows of a relation come from, with the relation's columns as expressions over it.
+
+    `order` and `deciding` are as in `Provenance`.
+    """
+
+    release: Release
+    known: Mapping[Expr, Expr]
+    order: tuple[Expr, ...] = ()
+    deciding: tuple[Expr, ...] = ()
+
+
+_Branches = tuple[_Branch, ...]
 
 
 def _below(relation: Relation) -> _Branches | None:
-    """The releases that the rows of a relation come from, each with the relation's columns as expressions over it."""
+    """The branches that the rows of a relation come from."""
     match relation:
         case Filter():
-            return _below(relation.input)
+            below = _below(relation.input)
+            if below is None:
+                return None
+            return tuple(
+                replace(branch, deciding=(*branch.deciding, replaced(relation.predicate, branch.known)))
+                for branch in below
+            )
         case PublicSubquery():
             found = provenance(relation.outer)
             if found is None:
                 return None
             return tuple(
-                (trace.release, dict(zip(relation.columns, trace.outputs, strict=True))) for trace in found
+                _Branch(
+                    trace.release,
+                    dict(zip(relation.columns, trace.outputs, strict=True)),
+                    trace.order,
+                    trace.deciding,
+                )
+                for trace in found
             )
         case Project(distinct=False):
             below = _below(relation.input)
@@ -102,24 +146,28 @@ def _below(relation: Relation) -> _Branches | None:
                 return None
             items = list(zip(relation.columns, relation.items, strict=True))
             return tuple(
-                (release, {column: replaced(item, known) for column, item in items})
-                for release, known in below
+                replace(branch, known={column: replaced(item, branch.known) for column, item in items})
+                for branch in below
             )
         case SetOperation(kind=SetKind.UNION_ALL):
-            branches: _Branches = ()
-            for side in (relation.left, relation.right):
-                below = _below(side)
-                if below is None or not isinstance(side, (PublicSubquery, Project, SetOperation)):
-                    return None
-                pairs = list(zip(relation.columns, side.columns, strict=True))
-                branches += tuple(
-                    (release, {ours: known[theirs] for ours, theirs in pairs}) for release, known in below
-                )
-            return branches
+            sides = [_side(relation, side) for side in (relation.left, relation.right)]
+            return None if None in sides else tuple(branch for side in sides for branch in side or ())
         case Join(kind=JoinKind.LEFT, left=left) if _finds_one_row(relation):
             return _below(left)
         case _:
             return None
+
+
+def _side(operation: SetOperation, side: Source) -> _Branches | None:
+    """The branches of one side of a UNION ALL, with the columns of the whole."""
+    if not isinstance(side, (PublicSubquery, Project, SetOperation)):
+        return None
+    below, pairs = _below(side), list(zip(operation.columns, side.columns, strict=True))
+    if below is None:
+        return None
+    return tuple(
+        replace(branch, known={ours: branch.known[theirs] for ours, theirs in pairs}) for branch in below
+    )
 
 
 def _finds_one_row(join: Join) -> bool:

@@ -178,7 +178,10 @@ class Clamp:
         is wide for those of all lighter tails. It was measured (`benchmarks.clamps`).
         Source: Dwork, Roth 2014, Theorem 3.11 (utility of the exponential mechanism).
         """
-        units = log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.evidence else 0.0
+        return self.beyond(log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.evidence else 0.0)
+
+    def beyond(self, units: float) -> tuple[float, ...]:
+        """What so many units contribute beyond the point of each side: each twice the point, or the greatest contribution."""
         return tuple(units * min(point, self.most - point) for point in self.points)
 
     def range(self, analysis: Analysis) -> Fraction:

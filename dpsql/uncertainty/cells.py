@@ -21,8 +21,9 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
 from dpsql.rendering import Ends
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.cut_off import allowance, allowances
+from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.post_selection import PostSelection
+from dpsql.uncertainty.selected_rows import Noises, are_shared, confidence_for, deciding_noises, noises
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
@@ -41,9 +42,27 @@ class Uncertainty:
     provenance: Provenance
     table: ReleasedTable
     origin: tuple[int, ...]
+    _deciding: Noises = field(init=False, repr=False, compare=False)
     _known: dict[tuple[Expr, float], list[Ends]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_deciding", deciding_noises(self.plan, self.provenance))
+
+    @property
+    def chosen(self) -> tuple[int, int] | None:
+        """How many of the released rows are kept, and of how many, if noisy values choose among them; else None."""
+        kept, released = len(self.origin), len(self.table.rows)
+        return (kept, released) if self._deciding and 0 < kept < released else None
+
+    def confidence(self, column: int, confidence: float) -> float:
+        """The confidence of each interval of a column, so that those of the kept rows hold with `confidence`."""
+        if self.chosen is None or not are_shared(
+            self._deciding, noises(self.plan, [self.provenance.outputs[column]])
+        ):
+            return confidence
+        return confidence_for(confidence, *self.chosen)
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
@@ -65,8 +84,10 @@ class Uncertainty:
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
-        None if nothing in it is noisy, or the law of its noise is unknown.
+        It is wider where noisy values choose among the rows. None if nothing in it is noisy, or the law of its noise is
+        unknown.
         """
+        confidence = self.confidence(column, confidence)
         found = linear(self.provenance.outputs[column])
         item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None:
@@ -110,7 +131,7 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what learnt clamps cut off as far as `allowance` says.
+    It holds the value without noise, and what learnt clamps cut off as far as `allowances` say.
     If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
     their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
@@ -126,15 +147,19 @@ def intervals_of(
     if not entry.ratio and plan.threshold is None:
         found = _linear_intervals(plan, item, cells, confidence)
     elif entry.ratio and len({block for block, _ in sources}) > 1:
-        return [*_means_apart(plan, item, cells, len(table.rows), confidence)]
+        return [*_means_apart(plan, table, item, rows, confidence)]
     else:
         found = [_interval(plan, item, each, confidence) for each in cells]
     adjusted = any(isinstance(plan.vectors[block].mechanism, ConsistencyNoise) for block, _ in sources)
     if adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations:
         place = len(plan.analysis.release.keys) + plan.analysis.release.aggregations.index(item)
         found = [_around(table.rows[row][place], ends) for row, ends in zip(rows, found, strict=True)]
-    below, above = allowance(plan, item, len(table.rows), confidence)
-    return [(low - below, high + above) for low, high in found] if below or above else [*found]
+    if entry.ratio:
+        return [*found]
+    (cut,) = allowances(plan, table, item, rows, confidence)
+    return [
+        (low - below, high + above) for (low, high), (below, above) in zip(found, cut.tolist(), strict=True)
+    ]
 
 
 def _around(shown: Value, ends: tuple[float, float]) -> tuple[float, float]:
@@ -207,8 +232,10 @@ def _interval(
     return centre - half, centre + half
 
 
-def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> list[float | None]:
-    """The end of a 95% confidence interval as a column of the released table, row by row.
+def ends_of(
+    plan: MeasurementPlan, table: ReleasedTable, column: Released, confidence: float = CONFIDENCE
+) -> list[float | None]:
+    """The end of a confidence interval as a column of the released table, row by row.
 
     NULL if nothing in the expression is noisy, or the law of its noise is unknown.
 
@@ -222,9 +249,9 @@ def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> li
     rows = range(len(table.rows))
     item = _aggregation(plan.analysis.release, of)
     if item is None:
-        found = simulated_intervals(plan, table, of, rows, CONFIDENCE)
+        found = simulated_intervals(plan, table, of, rows, confidence)
     else:
-        found = intervals_of(plan, table, item, rows, CONFIDENCE)
+        found = intervals_of(plan, table, item, rows, confidence)
     return [None if ends is None else ends[which == "high"] for ends in found]
 
 
@@ -279,6 +306,11 @@ class RowProvenance:
         width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
 
+    @property
+    def chosen(self) -> tuple[tuple[int, int], ...]:
+        """The numbers of kept and of released rows of each branch in which noisy values choose among the rows."""
+        return tuple(part.chosen for part in self.parts if part.chosen is not None)
+
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
         part, place = self.places[row]
@@ -298,7 +330,7 @@ def _mean(
 
 
 def _means_apart(
-    plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], groups: int, confidence: float
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[tuple[float, float]]:
     """The intervals of a mean whose total and count are measured apart, with what the clamps of both cut off."""
     index = plan.analysis.measure(item)
@@ -310,15 +342,19 @@ def _means_apart(
     for moment, unit in ((Moment.TOTAL, step), (Moment.COUNT, 1.0)):
         vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
         noises.append(laws.ScaledNoise(plan.vectors[vector].mechanism, weights, unit))
-    total, count = allowances(plan, item, groups, confidence)
+    cut, uncounted = allowances(plan, table, item, rows, confidence)
+    cells = [table.components[row] for row in rows]
     (totals, parts), (counts, shares) = (
         estimates(plan, item, moment, cells) for moment in (Moment.TOTAL, Moment.COUNT)
     )
-    explained = laws.ratio_of_two(noises[0], noises[1], total, count[1], confidence)
     low, high = map(float, measure.interval.ends)
     return [
-        explained(quotient(above, parts), quotient(beside, shares), low, high)
-        for above, beside in zip(totals, counts, strict=True)
+        laws.ratio_of_two(noises[0], noises[1], (missing[0], missing[1]), more, confidence)(
+            quotient(above, parts), quotient(beside, shares), low, high
+        )
+        for above, beside, missing, (_, more) in zip(
+            totals, counts, cut.tolist(), uncounted.tolist(), strict=True
+        )
     ]
 
 

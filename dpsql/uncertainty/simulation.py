@@ -46,9 +46,11 @@ from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
-"""Each draw is used with both signs."""
-_MOST = 0.998
-"""The greatest confidence for which there are enough draws."""
+"""The fewest draws, each of which is used with both signs: enough for a confidence of 0.998."""
+_TAIL = 10
+"""How many draws are beyond each end, at least."""
+_MOST = 0.99996
+"""The greatest confidence for which noise is drawn so often that there are enough draws."""
 _AT_ONCE = 2_000_000
 _SOME = 5
 """One draw in this many is used to find a direction."""
@@ -63,8 +65,8 @@ _CHOICES = 4
 _CORNERS = 3
 
 Floats = NDArray[np.float64]
-Cut = Mapping[tuple[str, int], float]
-"""How much clamps have cut off of the moments of aggregates, by their names and the indices of moments."""
+Cut = Mapping[tuple[str, int], Floats]
+"""How much clamps have cut off of the moments of aggregates in each row, by their names and the indices of moments."""
 
 
 def simulated_intervals(
@@ -73,13 +75,13 @@ def simulated_intervals(
     """The interval of an expression in each of these rows of a released table.
 
     None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the release,
-    if it chooses among more than four noisy values, and for a confidence above 0.998.
+    if it chooses among more than four noisy values, and for a confidence above 0.99996.
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _read(plan, expr)
     if read is None or confidence > _MOST:
         return nothing
-    size = max(1, _AT_ONCE // (2 * PAIRS))
+    size = max(1, _AT_ONCE // (2 * pairs_for(confidence)))
     found: list[Ends] = []
     try:
         for start in range(0, len(rows), size):
@@ -87,6 +89,15 @@ def simulated_intervals(
     except OperationalError:
         return nothing  # some simulated value is out of the engine's range
     return found
+
+
+def pairs_for(confidence: float) -> int:
+    """How many pairs of draws leave enough of them beyond the ends of an interval.
+
+    >>> pairs_for(0.95), pairs_for(0.998), pairs_for(0.999)
+    (5000, 5000, 10000)
+    """
+    return max(PAIRS, math.ceil(_TAIL / (1 - confidence) - 1e-6))
 
 
 def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
@@ -101,7 +112,7 @@ def simulated_values(
     moved: Floats,
     lowered: Floats | None = None,
     *,
-    cut: Sequence[float] = (),
+    cut: Sequence[Floats | None] = (),
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
@@ -115,14 +126,14 @@ def simulated_values(
     weights = [_weights(plan, item, moment) for moment in entry.moments]
     moments: list[Floats] = [(released @ of)[:, None] - moved @ of for of in weights]
     if lowered is not None:
-        shares = _shares(plan)
+        shares = _shares(plan, moved.shape[-2] - 1)
         moments = [
             moment - lowered * (shares @ of[_deciding(plan)])
             for moment, of in zip(moments, weights, strict=True)
         ]
     for each, more in zip(moments, cut, strict=False):
-        if more:
-            each[:, 1:] += more
+        if more is not None:
+            each[:, 1:] += more[:, None]
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -146,7 +157,7 @@ class _Rows:
 
     def intervals(self, confidence: float) -> list[Ends]:
         """The intervals; where clamps may have cut off much, the least that holds those of all corners of what they may."""
-        draws = _draws(self.plan.vectors)
+        draws = _draws(self.plan.vectors, pairs_for(confidence))
         lowered = self._lowered(draws)
         found = self._intervals(draws, lowered, confidence, {})
         for cut in self._corners(confidence):
@@ -155,12 +166,11 @@ class _Rows:
 
     def _corners(self, confidence: float) -> Iterator[Cut]:
         """The corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
-        groups = len(self.table.rows)
         allowed = {
             (item.name, at): each
             for item in self.aggregates
-            for at, each in enumerate(allowances(self.plan, item, groups, confidence))
-            if any(each)
+            for at, each in enumerate(allowances(self.plan, self.table, item, self.rows, confidence))
+            if each.any()
         }
         if not allowed:
             return
@@ -175,7 +185,8 @@ class _Rows:
             sides = [*alone, (-1,) * len(allowed), (1,) * len(allowed)]
         for signs in sides:
             yield {
-                name: sign * each[sign > 0] for (name, each), sign in zip(allowed.items(), signs, strict=True)
+                name: sign * each[:, int(sign > 0)]
+                for (name, each), sign in zip(allowed.items(), signs, strict=True)
             }
 
     def _intervals(self, draws: Floats, lowered: Floats | None, confidence: float, cut: Cut) -> list[Ends]:
@@ -264,7 +275,7 @@ class _Rows:
                 centres,
                 moved,
                 lowered,
-                cut=[cut.get((item.name, at), 0.0) for at in range(len(AGGREGATES[item.function].moments))],
+                cut=[cut.get((item.name, at)) for at in range(len(AGGREGATES[item.function].moments))],
             ).ravel()
             for item in self.aggregates
         }
@@ -342,7 +353,7 @@ def _deciding(plan: MeasurementPlan) -> list[int]:
     return [start + at for at in plan.threshold.components]
 
 
-def _shares(plan: MeasurementPlan) -> Floats:
+def _shares(plan: MeasurementPlan, draws: int) -> Floats:
     """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
 
     Claim: given that their noise adds up to much, it is shared so.
@@ -353,9 +364,9 @@ def _shares(plan: MeasurementPlan) -> Floats:
     """
     chosen = plan.threshold
     if chosen is None:
-        return np.zeros((1 + 2 * PAIRS, 0))
+        return np.zeros((1 + draws, 0))
     measurement = plan.vectors[chosen.vector]
-    shape = (1 + 2 * PAIRS, len(chosen.components))
+    shape = (1 + draws, len(chosen.components))
     if measurement.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))
@@ -405,7 +416,9 @@ def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
         return np.zeros_like(variance)
     # One standard error further out here too.
     reach = float(
-        np.quantile(np.abs(draws @ slope), confidence + math.sqrt(confidence * (1 - confidence) / PAIRS))
+        np.quantile(
+            np.abs(draws @ slope), confidence + math.sqrt(confidence * (1 - confidence) * 2 / len(draws))
+        )
     )
     along: Floats = covariance * reach / length**2
     return along
@@ -439,12 +452,12 @@ def _flat(cells: Components) -> list[float]:
 
 
 @lru_cache(maxsize=8)
-def _draws(blocks: tuple[VectorMeasurement, ...]) -> Floats:
-    """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
+def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
+    """Noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
-        np.array(noise(measurement, PAIRS, words), dtype=np.float64).reshape(
-            PAIRS, len(measurement.vector.components)
+        np.array(noise(measurement, pairs, words), dtype=np.float64).reshape(
+            pairs, len(measurement.vector.components)
         )
         for measurement in blocks
     ]

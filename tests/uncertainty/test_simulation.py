@@ -151,7 +151,7 @@ def test_rows_are_simulated_apart() -> None:
 def test_too_high_a_confidence_has_no_simulated_interval() -> None:
     """Beyond what the draws can show there is none, where a law gives one there still is."""
     result = asked("COUNT(*), COUNT(*) / SUM(age)")
-    assert [[ends is None for ends in row] for row in result.intervals(0.9999)] == [[False, True]] * len(
+    assert [[ends is None for ends in row] for row in result.intervals(0.99999)] == [[False, True]] * len(
         result
     )
 

@@ -1,0 +1,89 @@
+"""The confidence of intervals of rows that a query keeps by their noisy values, as ORDER BY with LIMIT, HAVING and QUALIFY do.
+
+Claim: where m of N released rows are kept, intervals at 1 - (1 - c)·m/N miss, on average over answers, at most 1 - c of the
+values of the kept rows. It costs no privacy loss. Where no noisy value of a column decides which rows are kept, its
+intervals at c do.
+Why: a kept value is more likely to be one whose noise let it be kept. The value of one row is kept and missed with a
+probability of at most (1 - c)·m/N, m being the number that is kept with it; over N rows, in parts of m, that is 1 - c.
+Noise that nothing looked at has its own law in whatever rows are kept.
+Source: Benjamini, Yekutieli 2005, "False discovery rate-adjusted multiple confidence intervals for selected parameters",
+Theorem 1; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.plan.dependencies import releases
+from dpsql.plan.expr import Expr, Released, Scalar, walk
+from dpsql.plan.nodes import Aggregation
+from dpsql.plan.provenance import Provenance
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.release import ReleasedTable
+
+Noises = frozenset[object]
+"""The noises of a released row that an expression reads: indices of vectors, and quantiles."""
+_OF_OTHERS = "of other rows or releases"
+
+
+def confidence_for(confidence: float, kept: int, released: int) -> float:
+    """The confidence of the intervals of so many kept rows of those released.
+
+    >>> confidence_for(0.95, 5, 200), confidence_for(0.95, 200, 200), confidence_for(0.95, 0, 0)
+    (0.99875, 0.95, 0.95)
+    """
+    return 1 - (1 - confidence) * kept / released if 0 < kept < released else confidence
+
+
+@dataclass(frozen=True, slots=True)
+class RowChoice:
+    """A branch of a query with its released table, and the `ends` of intervals whose noise decides which rows are kept."""
+
+    table: ReleasedTable
+    ends: tuple[Released, ...]
+
+    @classmethod
+    def of(cls, table: ReleasedTable, trace: Provenance, ends: Sequence[Released]) -> RowChoice:
+        """From all ends of intervals that the query reads of the release."""
+        deciding = deciding_noises(table.plan, trace)
+        return cls(
+            table, tuple(end for end in ends if deciding and are_shared(deciding, noises(table.plan, [end])))
+        )
+
+
+def deciding_noises(plan: MeasurementPlan, trace: Provenance) -> Noises:
+    """The noises that decide which rows of a branch are kept."""
+    return noises(plan, trace.deciding)
+
+
+def noises(plan: MeasurementPlan, exprs: Iterable[Expr]) -> Noises:
+    """The noises that expressions over a release read."""
+    items = {item.name: item for item in plan.analysis.release.aggregations}
+    found = set[object]()
+    for part in {part for expr in exprs for part in walk(expr)}:
+        if isinstance(part, Released) and part.end_of is not None:
+            found |= noises(plan, [part.end_of[0]])
+        elif isinstance(part, Released) and part.name in items:
+            found.update(_of_aggregate(plan, items[part.name]))
+        elif isinstance(part, Scalar) and releases(part.outer):
+            found.add(_OF_OTHERS)
+    return frozenset(found)
+
+
+def are_shared(one: Noises, other: Noises) -> bool:
+    """Whether two sets of noises have one in common; what reads other rows or releases shares any."""
+    if _OF_OTHERS in one | other:
+        return bool(one and other)
+    return not one.isdisjoint(other)
+
+
+def _of_aggregate(plan: MeasurementPlan, item: Aggregation) -> Iterable[object]:
+    if item.rank is not None:
+        return [replace(item, name="", interval_end=0)]
+    return {
+        plan.source(statistic_of(plan.analysis, item, moment))[0]
+        for moment in AGGREGATES[item.function].moments
+    }
