@@ -60,7 +60,10 @@ class TwinColumn:
 
 
 class Twin:
-    """The catalogue of tables with their columns; `macros` are its functions, by name, as parameters := meaning."""
+    """The catalogue of tables with their columns; `macros` are its functions, by name, as parameters := meaning.
+
+    It answers one statement at a time.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,6 @@ class Twin:
         prefix: str,
     ) -> None:
         self._connection = duckdb.connect(config={**LOCKED, "memory_limit": "256MB", "threads": 1})
-        self._alone = threading.Lock()
         self._columns = dict[str, list[tuple[str, str]]]()
         for schema in _SCHEMAS.values():
             self._connection.execute(f"CREATE SCHEMA {schema}")
@@ -209,27 +211,32 @@ class Twin:
         found = self._connection.execute("SELECT oid FROM pg.pg_class WHERE relname = ?", [name]).fetchone()
         return 0 if found is None else int(found[0])
 
+    def show_activity(self, database: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces what pg_stat_activity shows."""
+        self._connection.execute("DELETE FROM pg.pg_stat_activity")
+        for row in rows:
+            self._add("pg.pg_stat_activity", datid=5, datname=database, usesysid=_OWNER, **row)
+
     def answer(self, sql: str, seconds: float) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """The columns, with engine types, and rows of a statement that was written for the twin.
 
         Raises QueryRejected for one that it cannot answer, OperationalError for one that takes longer than `seconds`.
         """
         failed = late = much = False
-        with self._alone:
-            timer = threading.Timer(seconds, self._connection.interrupt)
-            timer.start()
-            try:
-                found = self._connection.execute(sql)
-                columns = [(str(each[0]), str(each[1])) for each in found.description or ()]
-                rows = _fetched(found, time.monotonic() + seconds)
-            except _TooMuch:
-                much = True
-            except duckdb.InterruptException:
-                late = True
-            except Exception:  # noqa: BLE001  (whatever it is, it is an engine's)
-                failed = True
-            finally:
-                timer.cancel()
+        timer = threading.Timer(seconds, self._connection.interrupt)
+        timer.start()
+        try:
+            found = self._connection.execute(sql)
+            columns = [(str(each[0]), str(each[1])) for each in found.description or ()]
+            rows = _fetched(found, time.monotonic() + seconds)
+        except _TooMuch:
+            much = True
+        except duckdb.InterruptException:
+            late = True
+        except Exception:  # noqa: BLE001  (whatever it is, it is an engine's)
+            failed = True
+        finally:
+            timer.cancel()
         if late:
             raise OperationalError(f"a catalogue query takes at most {seconds:g} seconds", code="cancelled")
         if much:

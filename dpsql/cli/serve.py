@@ -65,8 +65,22 @@ DefaultEpsilon = Annotated[
         show_default=False,
     ),
 ]
-MostConnections = Annotated[int, typer.Option("--connections", min=1, help="The most connections at a time.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="The most statements that run at a time.")]
+MostConnections = Annotated[
+    int,
+    typer.Option(
+        "--connections",
+        min=1,
+        help="The most connections at a time; one person has at most as many as are left to others. Owners have 8 more.",
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="The most statements that run at a time. Owners have one more for themselves.",
+    ),
+]
 Running = Annotated[
     int, typer.Option("--running", min=1, help="The most statements of one analyst that run at a time.")
 ]
@@ -144,6 +158,18 @@ AnswerGrid = Annotated[
 ]
 
 
+Idle = Annotated[
+    float | None,
+    typer.Option(
+        "--idle",
+        parser=_seconds,
+        metavar="TIME",
+        help="End PostgreSQL sessions that ask nothing for this time, as 3600s.",
+        show_default=False,
+    ),
+]
+
+
 def serve(
     policy: PolicyArgument,
     *,
@@ -170,6 +196,7 @@ def serve(
     oidc_redirect: Redirect = None,
     oidc_audience: Audience = None,
     answer_grid: AnswerGrid = None,
+    idle: Idle = None,
     check: Check = False,
 ) -> None:
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
@@ -228,7 +255,11 @@ def serve(
         audit=Audit(log_of_events),
         processes=processes,
         limits=Limits(
-            workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
+            workers=workers,
+            running=running,
+            connections=connections,
+            answer_grid=answer_grid or 0.0,
+            idle_seconds=idle or 0.0,
         ),
     )
     door_of = _http_door()

@@ -52,6 +52,7 @@ from dpsql.ledger.tables import (
     end_row,
     entry_rows,
     last_rows,
+    make_missing_index,
     make_tables,
     recognised,
     require_holds,
@@ -383,6 +384,7 @@ class SqlJournal:
                 require_key(meta, self._digests, self._store.where)
             if (schema := meta.get("schema", SCHEMA)) != SCHEMA:
                 migrate(connection, schema)
+            make_missing_index(connection)
             if schema == "2":
                 rows = entry_rows(connection, OLDEST_FIRST)
                 Chain().followed(rows, self._digests, budget_history(connection, self._digests).at)

@@ -100,10 +100,14 @@ class LedgerReader:
         Not those of its failures.
         """
         with self._store.transaction(write=False) as connection:
-            wanted = OLDEST_FIRST.where(ENTRIES.c.id >= number).limit(_BATCH)
+            wanted = OLDEST_FIRST.where(
+                ENTRIES.c.id >= number,
+                ENTRIES.c.id < number + _BATCH,
+                ENTRIES.c.charge == number,
+                ENTRIES.c.kind != FAILURE,
+            )
             rows = list(entry_rows(connection, wanted))
-        charged = (row for row in rows if row["charge"] == number and row["kind"] != FAILURE)
-        return [stored_entry(row, self._digests) for row in charged]
+        return [stored_entry(row, self._digests) for row in rows]
 
     @property
     def where(self) -> str:

@@ -72,6 +72,8 @@ ENTRIES = Table(
     Index("entries_of_account", "table_name", "account_analyst", "id"),
     Index("entries_of_kind", "kind", "id"),
 )
+ENTRIES_OF_ANALYST = Index("entries_of_analyst", ENTRIES.c.analyst, ENTRIES.c.kind, ENTRIES.c.id)
+"""What finds the charges of one analyst among those of all; an older ledger gets it as it is opened."""
 
 PARTS = Table(
     "parts",

@@ -18,6 +18,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.schema import CreateIndex
 
 from dpsql.accounting.partitions.boxes import PartitionSpend
 from dpsql.errors import OperationalError
@@ -37,7 +38,18 @@ from dpsql.ledger.rows import (
     stored_spend,
     version_of,
 )
-from dpsql.ledger.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, RELEASES, SCHEMA, SLICES
+from dpsql.ledger.schema import (
+    ACCOUNTS,
+    ENTRIES,
+    ENTRIES_OF_ANALYST,
+    FORMAT,
+    META,
+    METADATA,
+    PARTS,
+    RELEASES,
+    SCHEMA,
+    SLICES,
+)
 from dpsql.ledger.stores.base import Store
 
 KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
@@ -93,6 +105,11 @@ def make_tables(connection: Connection, digests: KeyedDigest) -> None:
     """Makes the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
     describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(digests)})
+
+
+def make_missing_index(connection: Connection) -> None:
+    """Makes the index that ledgers of an older dpsql with the same schema do not have."""
+    connection.execute(CreateIndex(ENTRIES_OF_ANALYST, if_not_exists=True))
 
 
 def describe(connection: Connection, meta: Mapping[str, str]) -> None:

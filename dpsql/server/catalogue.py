@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache, partial
+from threading import Condition
 from typing import Any
 
 from dpsql.backends.catalog import Catalog, CatalogTable
@@ -32,9 +34,12 @@ _REMEMBERED = 64
 
 
 class Catalogue:
-    """The policy's tables as PostgreSQL's catalogue shows them."""
+    """The policy's tables as PostgreSQL's catalogue shows them, in up to `most` twins beside each other.
 
-    def __init__(self, policy: Policy, catalog: Catalog, seconds: float) -> None:
+    Each twin answers one query at a time, with an engine and memory of its own: who asks slow ones delays no others.
+    """
+
+    def __init__(self, policy: Policy, catalog: Catalog, seconds: float, most: int = 1) -> None:
         declared = frozenset(map(fold, policy.tables))
         self._query = lru_cache(_REMEMBERED)(partial(catalogue_query, declared=declared))
         self._seconds = seconds
@@ -46,7 +51,9 @@ class Catalogue:
         for table in catalog.tables.values():
             for name, facts in table.columns.values():
                 self._types.setdefault(fold(name), facts.type)
-        self._twin = Twin(DATABASE, tables, MACROS, PREFIX)
+        self._made = partial(Twin, DATABASE, tables, MACROS, PREFIX)
+        self._idle, self._free = [self._made()], Condition()
+        self._left = most - 1
 
     def query(self, text: str) -> CatalogueQuery | None:
         """The catalogue query that a text is, None where it is for the engine."""
@@ -60,21 +67,55 @@ class Catalogue:
         )
 
     def answer(
-        self, query: CatalogueQuery, user: str, setting: Callable[[str], str | None], values: Collection[Any]
+        self,
+        query: CatalogueQuery,
+        user: str,
+        setting: Callable[[str], str | None],
+        values: Collection[Any],
+        activity: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-        """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered."""
+        """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered.
+
+        `activity` gives the rows of pg_stat_activity that the user may see.
+        """
         session = {
             "current_user": user,
             "database": DATABASE,
             "process": "0",
             "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
         }
-        columns, rows = self._twin.answer(query.written(session, setting, values), self._seconds)
+        written = query.written(session, setting, values)
+        with self._twin() as twin:
+            if "pg_stat_activity" in written:
+                twin.show_activity(DATABASE, activity())
+            columns, rows = twin.answer(written, self._seconds)
         return tuple(Column(name, oid_of(kind)) for name, kind in columns), rows
 
+    @contextmanager
+    def _twin(self) -> Iterator[Twin]:
+        """A twin that nobody else uses meanwhile: one that is idle, or a new one while there are few."""
+        with self._free:
+            while not self._idle and not self._left:
+                self._free.wait()
+            makes = not self._idle
+            self._left -= makes
+            twin = None if makes else self._idle.pop()
+        try:
+            twin = twin or self._made()
+            yield twin
+        finally:
+            with self._free:
+                if twin is None:
+                    self._left += 1
+                else:
+                    self._idle.append(twin)
+                self._free.notify()
+
     def close(self) -> None:
-        """Closes the twin."""
-        self._twin.close()
+        """Closes the twins."""
+        with self._free:
+            for each in self._idle:
+                each.close()
 
 
 def _columns(policy: Policy, table: CatalogTable) -> list[TwinColumn]:

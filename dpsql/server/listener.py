@@ -21,9 +21,11 @@ from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.tasks import (
     Cancel,
     DescribeStatement,
+    InferTypes,
     LoggedIn,
     LogIn,
     LookUp,
+    ReadText,
     Reject,
     RunStatement,
     StartTLS,
@@ -38,6 +40,14 @@ from dpsql.server.users import User
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
+_IDLE, _IDLE_IN_TRANSACTION = "idle_session_timeout", "idle_in_transaction_session_timeout"
+_IDLE_FAILURES = {
+    _IDLE: ("57P05", "terminating connection due to idle-session timeout"),
+    _IDLE_IN_TRANSACTION: ("25P03", "terminating connection due to idle-in-transaction timeout"),
+}
+_STOPPING = Failure("57P01", "terminating connection: the server is stopping", severity="FATAL")
+_ENDED = Failure("57P01", "terminating connection due to administrator command", severity="FATAL")
+_TOO_MANY = Failure("53300", "sorry, too many clients already", "try again later", severity="FATAL")
 _CROWDED = error(
     Failure("53300", "sorry, too many logins are under way already", "try again later", severity="FATAL")
 )
@@ -122,6 +132,13 @@ class Listener:
         if client is not None and hmac.compare_digest(expected, key):
             client.cancel()
 
+    def has_room_for(self, user: User) -> bool:
+        """Whether a user may have one more session: a person has at most as many as are left to others, and owners some more."""
+        limits, names = self.service.limits, [client.user_name for _, client in self.sessions.values()]
+        if user.role.owns:
+            return len(names) < limits.connections + limits.owner_connections
+        return names.count(user.name) < limits.connections - len(names)
+
     def has_login_for(self, network: str) -> bool:
         """Whether a connection from a network may log in: it has at most as many logins under way as it leaves to others."""
         pending = [client.network for client in self.clients if not client.conversation.logged_in]
@@ -142,10 +159,11 @@ class Client(asyncio.Protocol):
         self.working = False
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
         self._slow: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer = self.network = ""
-        self._stopping = False
+        self._stopping: Failure | None = None
 
     # The event loop's side.
 
@@ -164,11 +182,6 @@ class Client(asyncio.Protocol):
             transport.write(_CROWDED)
             transport.close()
             return
-        if len(self._listener.clients) >= self._limits.connections:
-            self._listener.log("refused", peer=self._peer, reason="too many connections")
-            self.conversation.refuse(
-                Failure("53300", "sorry, too many clients already", "try again later", severity="FATAL")
-            )
         self._listener.clients.add(self)
         self._timer = asyncio.get_running_loop().call_later(self._limits.login_seconds, self.abort)
 
@@ -180,6 +193,11 @@ class Client(asyncio.Protocol):
         if self._has_much_unread:
             self._transport.pause_reading()  # until what is there is handled
         self._pump()
+
+    @property
+    def user_name(self) -> str:
+        """Whose session it is; empty before the login."""
+        return "" if self._session is None else self._session.user.name
 
     @property
     def _has_much_unread(self) -> bool:
@@ -196,6 +214,7 @@ class Client(asyncio.Protocol):
         self._paused = False
         if self._slow is not None:
             self._slow.cancel()
+        self._hold_output()
         self._pump()
 
     def eof_received(self) -> bool:
@@ -207,10 +226,11 @@ class Client(asyncio.Protocol):
         del error
         if self._session is not None:
             self._session.leave()
-        for timer in (self._timer, self._slow):
+        for timer in (self._timer, self._slow, self._idle):
             if timer is not None:
                 timer.cancel()
         self._listener.sessions.pop(self._process, None)
+        self._listener.service.activity.leave(self._process)
         self._transport = None
         if self._session is not None:
             self._listener.log("logout", user=self._session.user.name, peer=self._peer)
@@ -232,7 +252,36 @@ class Client(asyncio.Protocol):
 
     def stop(self) -> None:
         """Ends the connection after the statement that it has sent."""
-        self._stopping = True
+        self._stopping = _STOPPING
+        self._pump()
+
+    def disconnect(self) -> None:
+        """Ends the connection, and the statement that runs or waits."""
+        if self._session is not None:
+            self._session.running.stop()
+        self._stopping = _ENDED
+        self._pump()
+
+    def _await_statement(self) -> None:
+        """Sets or unsets the limit of time in which the client has to ask."""
+        state = self.conversation.idle_in
+        if state is None or self._session is None or self._transport is None:
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+            return
+        if self._idle is not None:  # bytes that are no statement yet lengthen nothing
+            return
+        own = self._session.settings.idle_limits(in_transaction=state != "I")
+        limits = {
+            reason: seconds for reason, seconds in (*own, (_IDLE, self._limits.idle_seconds)) if seconds
+        }
+        if limits:
+            reason = min(limits, key=limits.__getitem__)
+            self._idle = asyncio.get_running_loop().call_later(limits[reason], self._end_idle, reason)
+
+    def _end_idle(self, reason: str) -> None:
+        self._stopping = Failure(*_IDLE_FAILURES[reason], severity="FATAL")
         self._pump()
 
     # Work.
@@ -241,10 +290,8 @@ class Client(asyncio.Protocol):
         """Handles what has arrived up to the next task."""
         if self.working or self._paused or self._transport is None or self._transport.is_closing():
             return
-        if self._stopping and not self.conversation.waiting and not self.conversation.closing:
-            self.conversation.fail(
-                Failure("57P01", "terminating connection: the server is stopping", severity="FATAL")
-            )
+        if self._stopping is not None and not self.conversation.waiting and not self.conversation.closing:
+            self.conversation.fail(self._stopping)
         task = self.conversation.step()
         self._write()
         if task is not None:
@@ -259,11 +306,22 @@ class Client(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._pump)
         elif not isinstance(task, StartTLS) and not self._has_much_unread:
             self._transport.resume_reading()
+        self._await_statement()
 
     def _write(self) -> None:
         data = self.conversation.take()
         if data and self._transport is not None:
             self._transport.write(data)
+            self._hold_output()
+
+    def _hold_output(self) -> None:
+        """Enters what the client has not read yet as its person's; where that is too much, the connection ends."""
+        if self._session is None or self._transport is None:
+            return
+        waiting = self._transport.get_write_buffer_size()
+        if not self._session.memory.fits("output", waiting if self._paused else 0):
+            self._listener.log("refused", user=self.user_name, peer=self._peer, reason="too much unread")
+            self.abort()
 
     async def _work(self, task: Task) -> None:
         try:
@@ -296,6 +354,10 @@ class Client(asyncio.Protocol):
                 self.conversation.rejected()
             case LogIn(_, parameters):
                 await self._log_in(parameters)
+            case ReadText() if self._session is not None:
+                self.conversation.was_read(await self._session.read(task))
+            case InferTypes() if self._session is not None:
+                self.conversation.inferred(await self._session.infer(task))
             case DescribeStatement() if self._session is not None:
                 self.conversation.described(await self._session.describe(task))
             case RunStatement() if self._session is not None:
@@ -325,10 +387,15 @@ class Client(asyncio.Protocol):
     async def _log_in(self, parameters: dict[str, str]) -> None:
         if self._user is None or self._transport is None:
             return
+        if not self._listener.has_room_for(self._user):
+            self._listener.log(
+                "refused", user=self._user.name, peer=self._peer, reason="too many connections"
+            )
+            self.conversation.fail(_TOO_MANY)
+            return
         session = Session(self._listener.service, self._user, self._peer)
         try:
-            for name, value in of_startup(parameters):
-                session.settings.set(name, value)
+            session.settings.begin(of_startup(parameters))
         except Failed as error:
             failure = error.failure
             self.conversation.fail(Failure(failure.sqlstate, failure.message, failure.hint, severity="FATAL"))
@@ -352,19 +419,27 @@ class Client(asyncio.Protocol):
         transport = self._connected()
         if transport is None:  # it has left meanwhile
             return
+        if not self._listener.has_room_for(self._user):  # others came meanwhile
+            self.conversation.fail(_TOO_MANY)
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._session = session
-        self._process = secrets.randbelow(2**31 - 1) + 1
-        while self._process in self._listener.sessions:
-            self._process = secrets.randbelow(2**31 - 1) + 1
+        self._process = self._listener.service.activity.enter(
+            self._user,
+            session.running,
+            door="postgresql",
+            peer=self._peer,
+            disconnect=self.disconnect,
+            application=lambda: session.settings.get("application_name"),
+        )
         key = secrets.token_bytes(4)
         self._listener.sessions[self._process] = (key, self)
         tls = transport.get_extra_info("ssl_object") is not None
         self._listener.log(
             "login", user=self._user.name, role=self._user.role.value, peer=self._peer, tls=tls
         )
-        self.conversation.logged(LoggedIn(session.settings.reported(), self._process, key))
+        self.conversation.logged(LoggedIn(session.settings.reported(), self._process, key, session.memory))
 
     async def _run(self, session: Session, task: RunStatement) -> None:
         begun = time.monotonic()

@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.server.asking import Asker
-from dpsql.server.service import Service
+from dpsql.server.service import Lane, Service
 from dpsql.server.users import User
 
 if TYPE_CHECKING:
@@ -41,27 +42,37 @@ class Running:
     """What one user runs, one statement after the other."""
 
     def __init__(self, service: Service, user: User) -> None:
-        self._service, self._user = service, user
+        self._service, self.user = service, user
         self._lock = threading.Lock()
         self._interrupted: Callable[[], None] | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._working = False
         self.cancelled = False
         """Whether the statement that runs, or ran last, was cancelled."""
+        self.text = ""
+        """The statement that runs, or ran last, as owners are shown it."""
+        self.since = datetime.now(UTC)
+        """When it began, or ended."""
 
-    async def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
-        """What `work` gives in a worker thread; after `seconds` it is cancelled, and waited for.
+    @property
+    def state(self) -> str:
+        """Whether a statement runs (active), waits for its turn (waiting), or none does (idle)."""
+        return "idle" if not self._working else "active" if self._waiting is None else "waiting"
+
+    async def run(self, work: Callable[[], _T], seconds: float | None = None, lane: Lane = Lane.asking) -> _T:
+        """What `work` gives in a worker thread of a lane; after `seconds` it is cancelled, and waited for.
 
         Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
         """
-        self.cancelled, self._working = False, True
+        self.cancelled, self._working, self.since = False, True, datetime.now(UTC)
         begun = time.monotonic()
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.cancel)
         try:
             try:
-                return await self._in_turn(work)
+                return await self._in_turn(work, lane)
             finally:
-                if not self._is_cancelled_in_waiting():
+                # What looks at no private rows takes as long whatever they are.
+                if lane is Lane.asking and not self._is_cancelled_in_waiting():
                     await asyncio.sleep(
                         until_grid(time.monotonic() - begun, self._service.limits.answer_grid)
                     )
@@ -72,7 +83,7 @@ class Running:
             task.uncancel()
             raise NotBegun from None
         finally:
-            self._working, self._waiting = False, None
+            self._working, self._waiting, self.since = False, None, datetime.now(UTC)
             if timer is not None:
                 timer.cancel()
 
@@ -80,11 +91,11 @@ class Running:
         """Whether the statement never had a turn: what it waited for is no secret of its own, and nobody waits for it."""
         return self.cancelled and self._waiting is not None
 
-    async def _in_turn(self, work: Callable[[], _T]) -> _T:
+    async def _in_turn(self, work: Callable[[], _T], lane: Lane) -> _T:
         self._waiting = asyncio.current_task()
-        async with self._service.turns.turn(self._user.name):
+        async with self._service.turns.turn(self.user.name, owner=self.user.role.owns, lane=lane):
             self._waiting = None
-            future = asyncio.get_running_loop().run_in_executor(self._service.workers, work)
+            future = asyncio.get_running_loop().run_in_executor(self._service.threads[lane], work)
             while not future.done():
                 # The turn ends when the thread does: what is cancelled is waited for.
                 await asyncio.wait({future}, timeout=_AGAIN)
@@ -98,6 +109,10 @@ class Running:
             self.cancelled = True
             if self._waiting is not None:
                 self._waiting.cancel()
+
+    def stop(self) -> None:
+        """Ends the statement that runs or waits now for the owner, if there is one."""
+        self.cancel()
 
     def leave(self) -> None:
         """The client is gone: cancels a statement that waits, and lets one that runs end.
@@ -114,7 +129,7 @@ class Running:
 
     def with_connection(self, work: Callable[[Connection], _T]) -> _T:
         """What `work` gives with an engine connection of the user's, in the thread of `run`."""
-        with self._service.connections.of(self._service.policy.analyst(self._user.name)) as connection:
+        with self._service.connections.of(self._service.policy.analyst(self.user.name)) as connection:
             return self._interruptible(connection.engine.backend.interrupt, lambda: work(connection))
 
     def asking(self, work: Callable[[Asker], _T]) -> _T:
@@ -122,7 +137,7 @@ class Running:
         processes = self._service.processes
         if processes is None:
             return self.with_connection(work)
-        asker = processes.asker(self._service.policy.analyst(self._user.name))
+        asker = processes.asker(self._service.policy.analyst(self.user.name))
         return self._interruptible(asker.interrupt, lambda: work(asker))
 
     def _interruptible(self, interrupt: Callable[[], None], work: Callable[[], _T]) -> _T:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from typing import Any
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
-from dpsql.policy import Policy, load
+from dpsql.policy import Policy, fold, load, table_parts
+from dpsql.server.activity import Activity, Member
 from dpsql.server.audit import Audit
 from dpsql.server.catalogue import Catalogue
 from dpsql.server.connections import Connections, connected
 from dpsql.server.engine_process import Setup
 from dpsql.server.logins import FailedLogins, PasswordChecks
+from dpsql.server.memory import Memory
 from dpsql.server.processes import Processes
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
@@ -35,8 +38,11 @@ from dpsql.workers import be_at_work
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all.
+    """How much is done at a time: `running` and `waiting` are statements of one person, `workers` those of all.
 
+    `looking` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
+    `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
+    person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
     Statements are answered at whole multiples of `answer_grid` seconds after they were asked; 0 means at once.
     """
@@ -44,7 +50,12 @@ class Limits:
     workers: int = 8
     running: int = 4
     waiting: int = 64
+    looking: int = 4
+    owner_workers: int = 1
     connections: int = 200
+    owner_connections: int = 8
+    held_bytes: int = 64_000_000
+    idle_seconds: float = 0.0
     logins: int = 64
     login_seconds: float = 15.0
     write_seconds: float = 30.0
@@ -53,18 +64,54 @@ class Limits:
     answer_grid: float = 0.0
 
 
-class Turns:
-    """Who may run a statement now: a limited number of one analyst, and of all, in the order of asking.
+class Lane(Enum):
+    """What a statement waits for: `asking` may reach private rows; `looking` reads the policy, the catalogue or the ledger."""
 
-    An analyst has at most `Limits.running` statements among those that wait for a worker, so nobody's crowd delays
-    others by more than that.
+    asking = "asking"
+    looking = "looking"
+
+
+class _Queue:
+    """Those who wait in one lane: a limited number of one person's statements runs, and of all, in the order of asking."""
+
+    def __init__(self, workers: int, owner_workers: int, running: int, waiting: int) -> None:
+        self._all, self._owners = asyncio.Semaphore(workers), asyncio.Semaphore(owner_workers)
+        self._running, self._most = running, running + waiting
+        self._own = dict[str, asyncio.Semaphore]()
+        self.asking = Counter[str]()
+
+    @asynccontextmanager
+    async def place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
+        if self.asking[person] >= self._most:
+            raise OperationalError(
+                f"{self.asking[person]} statements of {person} run or wait already; nothing was charged",
+                code="too_many_statements",
+                hint="wait for their answers",
+            )
+        self.asking[person] += 1
+        own = self._own.setdefault(person, asyncio.Semaphore(self._running))
+        try:
+            async with own, self._owners if owner and self._all.locked() else self._all:
+                yield
+        finally:
+            self.asking[person] -= 1
+            if not self.asking[person]:
+                del self.asking[person], self._own[person]
+
+
+class Turns:
+    """Who may run a statement now: a limited number of one person, and of all, in the order of asking.
+
+    Claim: whatever others ask, an owner waits for no statement but those of owners.
+    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running`
+    statements among those that wait for a worker, so nobody's crowd delays others by more than that.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._all = asyncio.Semaphore(limits.workers)
-        self._own = dict[str, asyncio.Semaphore]()
-        self._asking = dict[str, int]()
+        self._queues = {
+            Lane.asking: _Queue(limits.workers, limits.owner_workers, limits.running, limits.waiting),
+            Lane.looking: _Queue(limits.looking, limits.owner_workers, 1, limits.waiting),
+        }
         self._running = 0
         self._pauses = asyncio.Lock()
         self._open, self._idle = asyncio.Event(), asyncio.Event()
@@ -73,63 +120,59 @@ class Turns:
 
     def counts(self) -> tuple[int, int]:
         """How many statements run or wait, and how many of them run."""
-        return sum(self._asking.values()), self._running
+        return sum(queue.asking.total() for queue in self._queues.values()), self._running
 
     @asynccontextmanager
-    async def turn(self, analyst: str) -> AsyncIterator[None]:
-        """Waits for a turn. Raises OperationalError where too many of the analyst's statements wait already."""
-        asking = self._asking.get(analyst, 0)
-        if asking >= self._limits.running + self._limits.waiting:
-            raise OperationalError(
-                f"{asking} statements of {analyst} run or wait already; nothing was charged",
-                code="too_many_statements",
-                hint="wait for their answers",
-            )
-        self._asking[analyst] = asking + 1
-        own = self._own.setdefault(analyst, asyncio.Semaphore(self._limits.running))
-        try:
-            async with own, self._all:
-                while not self._open.is_set():  # also where it is paused again in between
-                    await self._open.wait()
-                self._running += 1
-                self._idle.clear()
-                try:
-                    yield
-                finally:
-                    self._running -= 1
-                    if not self._running:
-                        self._idle.set()
-        finally:
-            self._asking[analyst] -= 1
-            if not self._asking[analyst]:
-                del self._asking[analyst], self._own[analyst]
+    async def turn(
+        self, person: str, *, owner: bool = False, lane: Lane = Lane.asking
+    ) -> AsyncIterator[None]:
+        """Waits for a turn. Raises OperationalError where too many of the person's statements wait already."""
+        async with self._queues[lane].place(person, owner=owner):
+            while not self._open.is_set():  # also where it is paused again in between
+                await self._open.wait()
+            self._running += 1
+            self._idle.clear()
+            try:
+                yield
+            finally:
+                self._running -= 1
+                if not self._running:
+                    self._idle.set()
 
     @asynccontextmanager
-    async def paused(self, seconds: float) -> AsyncIterator[None]:
-        """A time in which nothing runs, after what runs now has ended; who asks meanwhile waits.
+    async def paused(self, seconds: float, end: Callable[[], None] = lambda: None) -> AsyncIterator[None]:
+        """A time in which nothing runs; who asks meanwhile waits. What still runs after `seconds` is told to `end`.
 
-        Raises OperationalError (`reload`) where something still runs after `seconds`; then all go on.
+        Raises OperationalError (`reload`) where something has not ended after as many seconds more; then all go on.
         """
         async with self._pauses:
             self._open.clear()
             try:
-                try:
-                    await asyncio.wait_for(self._idle.wait(), seconds)
-                except TimeoutError:
-                    raise OperationalError(
-                        f"a statement still runs after {seconds:g} seconds; nothing has changed",
-                        code="reload",
-                        hint="try again later",
-                    ) from None
+                if not await self._is_idle(seconds):
+                    end()
+                    if not await self._is_idle(seconds):
+                        raise OperationalError(
+                            f"a statement still runs {seconds:g} seconds after it was cancelled; nothing has changed",
+                            code="reload",
+                            hint="try again later",
+                        )
                 yield
             finally:
                 self._open.set()
+
+    async def _is_idle(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
 
 class Service:
     """One policy over one database with one ledger, and the users that may ask.
 
-    `turns`, `failed_logins` and `password_checks` belong to one event loop. `workers` are the threads that statements run in.
+    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. `threads` are those that statements
+    run in.
     """
 
     def __init__(
@@ -157,7 +200,11 @@ class Service:
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordChecks()
-        self.workers = ThreadPoolExecutor(self.limits.workers, "dpsql query", be_at_work)
+        self.activity, self.memory = Activity(), Memory(self.limits.held_bytes)
+        self.threads: Mapping[Lane, Executor] = {
+            lane: ThreadPoolExecutor(count + self.limits.owner_workers, f"dpsql {lane.value}", be_at_work)
+            for lane, count in ((Lane.asking, self.limits.workers), (Lane.looking, self.limits.looking))
+        }
         self._catalogue: Catalogue | None = None
         self._making, self._noting = threading.Lock(), threading.Lock()
         self.reloads = 0
@@ -224,6 +271,7 @@ class Service:
             ledger.close()
             raise
         self.policy, self._catalog, self._ledger, self._head = found, catalog, ledger, head
+        self.declared = tuple({table_parts(fold(name))[1] for name in found.tables})
         self.processes = processes
         self.connections, self._files = connections, files
 
@@ -257,14 +305,20 @@ class Service:
     async def reload(self, policy: Any = None) -> None:
         """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
 
-        Sessions stay, and statements wait meanwhile: those that run end under the former policy, all others run under the
-        new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
-        the ledger, or where files have changed and `data_version` has not; also where a statement does not end in time.
+        Sessions stay, but for those of users that are there no more, and statements wait meanwhile: those that run end under
+        the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
+        the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._reloadable, policy)
-        async with self.turns.paused(self.limits.drain_seconds):
+        async with self.turns.paused(self.limits.drain_seconds, self.activity.stop_all):
             await loop.run_in_executor(None, self._reload, policy)
+        gone = await loop.run_in_executor(None, self._removed, self.activity.persons())
+        self.activity.disconnect(gone)
+
+    def _removed(self, names: Collection[str]) -> set[str]:
+        """Those of these names that are no users any more."""
+        return {name for name in names if self.find(name) is None}
 
     def _reloadable(self, policy: Any) -> Policy:
         """The policy that is to come, which asks nothing that is known to be refused."""
@@ -313,7 +367,12 @@ class Service:
         """The catalogue twin, made once, for the door whose clients look around in it."""
         with self._making:
             if self._catalogue is None:
-                self._catalogue = Catalogue(self.policy, self._catalog, self.limits.catalogue_seconds)
+                self._catalogue = Catalogue(
+                    self.policy,
+                    self._catalog,
+                    self.limits.catalogue_seconds,
+                    self.limits.looking + self.limits.owner_workers,
+                )
             return self._catalogue
 
     def loss(self, sql: str, dialect: str, given: Any) -> Any:
@@ -327,9 +386,18 @@ class Service:
         """The user of a name with the verifier of the password, None where there is none."""
         return self.users.find(name)
 
+    def end(self, member: Member, by: str, *, session: bool) -> None:
+        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note`. It is called in a worker."""
+        what = "session ended" if session else "statement ended"
+        self.audit.note(what, by=by, user=member.user.name, door=member.door, peer=member.peer)
+        own = member.user.name == by
+        act = member.disconnect if session else member.running.cancel if own else member.running.stop
+        self.activity.call(act)
+
     def close(self) -> None:
         """Waits for statements that still run, and closes the engine connections and the ledger."""
-        self.workers.shutdown(wait=True)
+        for each in self.threads.values():
+            each.shutdown(wait=True)
         if self.processes is not None:
             self.processes.close()
         self.connections.close()

@@ -10,22 +10,39 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
 from dpsql.request.loss import amount, rounded
 from dpsql.server.asking import Asker, Planned
 from dpsql.server.audit import Caller
+from dpsql.server.memory import size_of
+from dpsql.server.protocol.conversation import TOO_MANY_STATEMENTS
 from dpsql.server.protocol.failure import Failed, Failure
-from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
-from dpsql.server.protocol.values import BOOL, INT8, NUMERIC, TEXT, Column, decoded, oid_of
+from dpsql.server.protocol.tasks import (
+    Answer,
+    DescribeStatement,
+    Description,
+    InferTypes,
+    ReadText,
+    RunStatement,
+)
+from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, oid_of
 from dpsql.server.running import NotBegun, Running
-from dpsql.server.service import Service
+from dpsql.server.service import Lane, Service
 from dpsql.server.settings import Settings
 from dpsql.server.sqlstates import failure, unforeseen
-from dpsql.server.statements import control, count_parameters, first_words, named_parameters, without_comments
+from dpsql.server.statements import (
+    Statement,
+    count_parameters,
+    named_parameters,
+    read_statements,
+    without_comments,
+)
 from dpsql.server.users import User
 from dpsql.shell.costs import charged
+from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS as MOST_OF_CATALOGUE
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -41,7 +58,16 @@ _SET = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": "SAVEPOINT"}
-_UTILITIES = {"set", "reset", "show", "discard", "deallocate"}
+_TAGS |= {"release": "RELEASE", "rollback to": "ROLLBACK"}
+_DISCARDS = {"all", "plans", "sequences", "temp", "temporary"}
+_UTILITIES = {"set", "reset", "show", "discard", "deallocate", "close", "unlisten"}
+_ENDS = re.compile(
+    r"\s*SELECT\s+(?:pg_catalog\s*\.\s*)?(?P<name>pg_(?:cancel|terminate)_backend)\s*\(\s*(?P<number>\d{1,10}|\$1)"
+    r"(?:\s*::\s*int(?:4|eger)?)?\s*\)(?:\s+AS\s+\w+)?\s*",
+    re.IGNORECASE,
+)
+"""What owners end others' statements and sessions with, as in PostgreSQL."""
+_LONGEST_ENDING = 200
 _MOST_CHARACTERS = 10_000
 """Characters of a utility statement: it is read where all sessions wait for it."""
 _BUDGET = (
@@ -64,59 +90,125 @@ class Session:
     def __init__(self, service: Service, user: User, peer: str = "") -> None:
         self.user, self._peer = user, peer
         self.settings = Settings(user.name, service.epsilon)
+        self.running = Running(service, user)
+        self.memory = service.memory.open(user.name)
         self._service = service
-        self._running = Running(service, user)
         self._last: Result | None = None
         self._described_last: _Described | None = None
 
+    async def read(self, task: ReadText) -> tuple[Statement, ...] | Failure:
+        """The statements of a long text."""
+
+        def read() -> tuple[Statement, ...]:
+            try:
+                return read_statements(task.text)
+            except ValueError:
+                raise Failed("54000", TOO_MANY_STATEMENTS) from None
+
+        return await self._guarded(task.text, Lane.looking, read)
+
+    async def infer(self, task: InferTypes) -> tuple[int, ...] | Failure:
+        """The types of a statement's parameters."""
+        text, types = task.statement.text, task.types
+        return await self._guarded(
+            text, Lane.looking, lambda: self._service.catalogue.parameters(text, types)
+        )
+
     async def describe(self, task: DescribeStatement) -> Description | Failure:
         """The columns and parameters of a statement; nothing is charged."""
-        return await self._guarded(task.text, lambda: self._described(task))
+        statement, text = task.statement, task.text
+        if self._is_utility(statement) or not text:
+            return _caught(text, lambda: self._described_utility(task))
+        if self._is_look(statement):
+            looked = await self._guarded(text, Lane.looking, lambda: self._described_look(task))
+            if looked is not None:
+                return looked
+        return await self._guarded(text, Lane.asking, lambda: self._described(task))
 
     async def run(self, task: RunStatement) -> Answer | Failure:
         """The answer to a statement."""
-        found = await self._guarded(task.text, lambda: self._answered(task))
-        if isinstance(found, Failure) and found.position is not None and task.start:
-            return _moved(found, task.start)
+        found = await self._answer(task)
+        if isinstance(found, Failure) and found.position is not None and task.statement.start:
+            return _moved(found, task.statement.start)
         return found
+
+    async def _answer(self, task: RunStatement) -> Answer | Failure:
+        statement, text = task.statement, task.text
+        self.running.text = text[:_MOST_CHARACTERS]
+        if self._is_utility(statement):
+            if _waits(statement) or self._ending(text) is not None:
+                return await self._guarded(text, Lane.looking, lambda: self._utility(task))
+            return _caught(text, lambda: self._utility(task))
+        if self._is_look(statement):
+            looked = await self._guarded(text, Lane.looking, lambda: self._answered_look(task))
+            if looked is not None:
+                return looked
+        return await self._guarded(text, Lane.asking, lambda: self._answered(task))
+
+    def _is_utility(self, statement: Statement) -> bool:
+        return _is_utility(statement) or self._ending(statement.text) is not None
+
+    def _is_look(self, statement: Statement) -> bool:
+        """Whether a statement is most probably a catalogue query: it names none of the policy's tables.
+
+        Nothing but its lane rests on this.
+        """
+        if self.settings.dialect != "postgres" or statement.is_explain:
+            return False
+        if len(statement.text) > MOST_OF_CATALOGUE:
+            return False
+        text = statement.text.lower()
+        return not any(name in text for name in self._service.declared)
 
     def cancel(self) -> None:
         """Cancels the statement that runs or waits now, if there is one."""
-        self._running.cancel()
+        self.running.cancel()
 
     def leave(self) -> None:
         """The client is gone; see `Running.leave`."""
-        self._running.leave()
+        self.running.leave()
+        self.memory.close()
 
-    async def _guarded(self, text: str, work: Callable[[], _T]) -> _T | Failure:
+    async def _guarded(self, text: str, lane: Lane, work: Callable[[], _T]) -> _T | Failure:
         """What `work` gives in a worker thread, or what the client is told of its failure."""
-        if _is_utility(text) and not _waits(text):
-            return _caught(text, work)
         try:
-            found = await self._running.run(lambda: _caught(text, work), self.settings.timeout)
+            found = await self.running.run(lambda: _caught(text, work), self.settings.timeout, lane)
         except OperationalError as error:
             return failure(error, text)
         except NotBegun:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
-        if self._running.cancelled and isinstance(found, Failure):
+        if self.running.cancelled and isinstance(found, Failure):
             return _cancelled(charged=found.charged)
         return found
 
-    def _described(self, task: DescribeStatement) -> Description:
-        text, types = task.text, task.types
-        if not text:
+    def _described_utility(self, task: DescribeStatement) -> Description:
+        if not task.text:
             return Description(None, ())
-        if _is_utility(text):
-            return Description(_utility_columns(text, self._last), types)
-        values = task.values
-        if values is None:
-            types = self._service.catalogue.parameters(text, types)
-            values = tuple(map(_sample, types))
-        looked = self._looked_around(text, values)
+        ending = self._ending(task.text)
+        if ending is not None:
+            return Description((Column(ending["name"].lower(), BOOL),), (INT4,) * len(task.types))
+        return Description(_utility_columns(task.statement, self._last), task.types)
+
+    def _typed(self, task: DescribeStatement) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """The types of a statement's parameters, and their values or samples of them."""
+        if task.values is not None:
+            return task.types, task.values
+        types = self._service.catalogue.parameters(task.text, task.types)
+        return types, tuple(map(_sample, types))
+
+    def _described_look(self, task: DescribeStatement) -> Description | None:
+        types, values = self._typed(task)
+        looked = self._looked_around(task.statement, values)
+        return None if looked is None else Description(looked[0], types)
+
+    def _described(self, task: DescribeStatement) -> Description:
+        text = task.text
+        types, values = self._typed(task)
+        looked = self._looked_around(task.statement, values)
         if looked is not None:
             return Description(looked[0], types)
         reloads = self._service.reloads
-        planned = self._running.asking(lambda asker: self._planned(asker, text, values))
+        planned = self.running.asking(lambda asker: self._planned(asker, task.statement, values))
         found = _Described(text, values, self.settings.options(), reloads, planned)
         # What was planned by samples of the types may have other columns with the values.
         self._described_last = None if task.values is None else found
@@ -131,15 +223,17 @@ class Session:
         return last if same else None
 
     def _looked_around(
-        self, text: str, values: tuple[Any, ...]
+        self, statement: Statement, values: tuple[Any, ...]
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]] | None:
         """The answer to a catalogue query, which reads the policy alone; None for what is for the engine."""
-        if self.settings.dialect != "postgres" or first_words(text, 1) == ["explain"]:
+        if self.settings.dialect != "postgres" or statement.is_explain:
             return None
-        query = self._service.catalogue.query(text)
+        query = self._service.catalogue.query(statement.text)
         if query is None:
             return None
-        return self._service.catalogue.answer(query, self.user.name, self._setting, values)
+        service = self._service
+        seen = partial(service.activity.seen_by, self.user)
+        return service.catalogue.answer(query, self.user.name, self._setting, values, seen)
 
     def _setting(self, name: str) -> str | None:
         try:
@@ -147,9 +241,10 @@ class Session:
         except Failed:
             return None
 
-    def _planned(self, asker: Asker, text: str, values: tuple[Any, ...]) -> Planned | None:
+    def _planned(self, asker: Asker, statement: Statement, values: tuple[Any, ...]) -> Planned | None:
         """The plan of a query; None for EXPLAIN, whose columns are known."""
-        if first_words(text, 1) == ["explain"]:
+        text = statement.text
+        if statement.is_explain:
             return None
         self._require_asking()
         query, places = named_parameters(text)
@@ -162,19 +257,19 @@ class Session:
         if not self.user.role.asks:
             raise Failed("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
 
+    def _answered_look(self, task: RunStatement) -> Answer | None:
+        looked = self._looked_around(task.statement, task.values)
+        if looked is None:
+            return None
+        columns, rows = looked
+        return Answer(f"SELECT {len(rows)}", task.columns or columns, rows, size=size_of(rows))
+
     def _answered(self, task: RunStatement) -> Answer:
-        text = task.text
-        command = control(text)
-        if command is not None:
-            return Answer(_TAGS[command])
-        if _is_utility(text):
-            return self._utility(text)
-        looked = self._looked_around(text, task.values)
+        looked = self._answered_look(task)
         if looked is not None:
-            columns, rows = looked
-            return Answer(f"SELECT {len(rows)}", task.columns or columns, rows)
+            return looked
         self._require_asking()
-        return self._running.asking(lambda asker: self._query(asker, task))
+        return self.running.asking(lambda asker: self._query(asker, task))
 
     def _query(self, asker: Asker, task: RunStatement) -> Answer:
         text = task.text
@@ -183,7 +278,7 @@ class Session:
         self._described_last = None  # a plan of many parameters is large
         if described is None and task.columns is not None and (task.values or self._service.reloads):
             options, reloads = self.settings.options(), self._service.reloads
-            planned = self._planned(asker, text, task.values)
+            planned = self._planned(asker, task.statement, task.values)
             described = _Described(text, task.values, options, reloads, planned)
         if described is not None and task.columns not in (None, described.columns):
             raise Failed(
@@ -191,7 +286,7 @@ class Session:
                 "with these parameters the answer has columns of other types than the statement was described with",
                 "cast the parameters; nothing was charged",
             )
-        what = "explain" if first_words(text, 1) == ["explain"] else "query"
+        what = "explain" if task.statement.is_explain else "query"
         caller = Caller(
             self.user.name, self._service.policy.analyst(self.user.name), "postgresql", self._peer
         )
@@ -210,24 +305,28 @@ class Session:
         )
         if result.receipt.explained:
             return Answer("EXPLAIN", columns, result.rows)
-        self._last = result
+        size = size_of(result.rows)
+        self._last = result if self.memory.fits("last answer", size) else None
         wanted = self.settings.get("dpsql.notices") == "on"
         loss = self._service.loss(query, self.settings.dialect, self.settings.get("dpsql.epsilon"))
         notices = _notices(result, loss, left) if wanted else ()
-        return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
+        return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices, size=size)
 
-    def _utility(self, text: str) -> Answer:
+    def _utility(self, task: RunStatement) -> Answer:
+        statement, text = task.statement, task.text
+        if statement.command is not None:
+            return Answer(_TAGS[statement.command])
         if len(text) > _MOST_CHARACTERS:
             raise Failed("54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters")
-        words, text = first_words(text, 2), without_comments(text)
+        ending = self._ending(text)
+        if ending is not None:
+            return self._end(ending, task.values)
+        words, text = statement.words, without_comments(text)
         match words:
-            case ["show", *_]:
-                return self._show(text)
-            case ["discard", *_]:
-                self.settings.reset()
-                return Answer("DISCARD ALL", statuses=self.settings.reported())
-            case ["deallocate", *_]:
-                raise Failed("0A000", "DEALLOCATE is not supported: statements are closed by the protocol")
+            case ("show", *_):
+                return self._show(statement)
+            case ("discard" | "unlisten", *_):
+                return self._discard(words)
         before = self.settings.reported()
         if words[0] == "reset":
             name = text.split(None, 1)[1].strip() if len(text.split(None, 1)) > 1 else ""
@@ -242,6 +341,21 @@ class Session:
         changed = {name: value for name, value in self.settings.reported().items() if before[name] != value}
         return Answer(tag, statuses=changed)
 
+    def _discard(self, words: tuple[str, ...]) -> Answer:
+        """What pools of connections send between two users of one: there is little to discard."""
+        match words:
+            case ("discard", "all"):
+                self.settings.reset()
+                self._last = self._described_last = None
+                self.memory.drop("last answer")
+                return Answer("DISCARD ALL", statuses=self.settings.reported())
+            case ("discard", what) if what in _DISCARDS:
+                return Answer(f"DISCARD {'TEMP' if what == 'temporary' else what.upper()}")
+            case ("unlisten", _):
+                return Answer("UNLISTEN")
+            case _:
+                raise Failed("42601", f"{words[0].upper()} takes one word", "DISCARD ALL, UNLISTEN *")
+
     def _set(self, text: str) -> None:
         match = _SET.fullmatch(text)
         if match is None:
@@ -254,9 +368,28 @@ class Session:
         value = match["value"].rstrip()
         self.settings.set(name, ", ".join(_unquoted(part) for part in value.split(",")))
 
-    def _show(self, text: str) -> Answer:
-        name = _setting_of(text)
-        columns = _utility_columns(text, self._last)
+    @staticmethod
+    def _ending(text: str) -> re.Match[str] | None:
+        """What a statement is that ends another's statement or session."""
+        return _ENDS.fullmatch(without_comments(text)) if len(text) <= _LONGEST_ENDING else None
+
+    def _end(self, ending: re.Match[str], values: tuple[Any, ...]) -> Answer:
+        """Ends what a member runs, or its session; false where there is none that this user may end."""
+        name, number = ending["name"].lower(), ending["number"]
+        given = str(values[0]) if number == "$1" else number
+        if not re.fullmatch(r"\d{1,10}", given):
+            raise Failed("22P02", f"{name} takes the pid of a session or request")
+        wanted = int(given)
+        found = self._service.activity.of(self.user, wanted)
+        if found is not None:
+            ends_session = name == "pg_terminate_backend"
+            self._service.end(found, self.user.name, session=ends_session)
+        told = () if found is not None else (_unknown_process(wanted),)
+        return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), told)
+
+    def _show(self, statement: Statement) -> Answer:
+        name = _setting_of(statement.text)
+        columns = _utility_columns(statement, self._last)
         rows: list[tuple[Any, ...]]
         match name:
             case "dpsql.budget":
@@ -282,7 +415,7 @@ class Session:
             states = connection.engine.ledger.states() if self.user.role.oversees else own
             return [_budget_row(state) for state in states]
 
-        return self._running.with_connection(rows)
+        return self.running.with_connection(rows)
 
 
 _CHARGED = "SHOW dpsql.budget says what is spent"
@@ -329,15 +462,24 @@ def _caught(text: str, work: Callable[[], _T]) -> _T | Failure:
         return unforeseen()
 
 
-def _is_utility(text: str) -> bool:
+def _is_utility(statement: Statement) -> bool:
     """Whether a statement is of the session, and none for the engine."""
-    words = first_words(text, 1)
-    return not words or words[0] in _UTILITIES or control(text) is not None
+    words = statement.words
+    return not words or words[0] in _UTILITIES or statement.command is not None
 
 
-def _waits(text: str) -> bool:
+def _waits(statement: Statement) -> bool:
     """Whether a utility statement waits for the ledger."""
-    return first_words(text, 1) == ["show"] and _setting_of(text) == "dpsql.budget"
+    return statement.words[:1] == ("show",) and _setting_of(statement.text) == "dpsql.budget"
+
+
+def _unknown_process(number: int) -> Failure:
+    return Failure(
+        "01000",
+        f"PID {number} is no session or request that you may end",
+        "SELECT pid, usename, state, query FROM pg_stat_activity",
+        severity="WARNING",
+    )
 
 
 def _setting_of(text: str) -> str:
@@ -351,11 +493,11 @@ def _unquoted(part: str) -> str:
     return part
 
 
-def _utility_columns(text: str, last: Result | None) -> tuple[Column, ...] | None:
+def _utility_columns(statement: Statement, last: Result | None) -> tuple[Column, ...] | None:
     """The columns of a utility statement's answer; None for one without rows."""
-    if first_words(text, 1) != ["show"]:
+    if statement.words[:1] != ("show",):
         return None
-    name = _setting_of(text)
+    name = _setting_of(statement.text)
     match name:
         case "dpsql.budget":
             return _BUDGET

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -155,6 +155,13 @@ class Settings:
         self._defaults = {"session_authorization": user, "dpsql.epsilon": epsilon or ""}
         self._values = dict[str, str]()
 
+    def begin(self, stated: Iterable[tuple[str, str]]) -> None:
+        """Takes the settings that a client begins with, which RESET goes back to. Raises Failed as `set`."""
+        for name, value in stated:
+            self.set(name, value)
+        self._defaults |= self._values
+        self._values.clear()
+
     def get(self, name: str) -> str:
         """A setting's value. Raises Failed where there is no such setting."""
         known = _known(name)
@@ -203,6 +210,11 @@ class Settings:
     def timeout(self) -> float | None:
         """Seconds after which a statement is cancelled; None for no limit."""
         return int(self.get("statement_timeout")) / 1_000 or None
+
+    def idle_limits(self, *, in_transaction: bool) -> list[tuple[str, float]]:
+        """The settings that end a session in which nothing is asked, with their seconds; 0 is no limit."""
+        name = "idle_in_transaction_session_timeout" if in_transaction else "idle_session_timeout"
+        return [(name, int(self.get(name)) / 1_000)]
 
     def options(self) -> QueryOptions:
         """The terms of a query that states none itself."""

@@ -1,5 +1,7 @@
 """The statements of a client's text: where each ends, what it commands besides queries, its numbered parameters.
 
+A text is read once, in a time that grows with its length alone; whoever serves all connections reads short ones only.
+
 Words are told apart as PostgreSQL does it (chapter 4.1, "Lexical Structure"). Nothing rests on it but where statements
 end: each is then read by the engine's own reader.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 _WORD = re.compile(
     r"""
@@ -34,6 +37,10 @@ _CONTROL = {
     "abort": "rollback",
 }
 MOST_PARAMETERS = 1_000
+MOST_STATEMENTS = 1_000
+"""Statements of one text."""
+_FIRST_WORDS, _LONGEST_WORD = 3, 128
+"""Words that are kept of a statement, which tell what it commands, and the letters of each."""
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
@@ -65,35 +72,72 @@ def _block_end(text: str, at: int) -> int:
     return len(text)
 
 
-def split(text: str) -> list[tuple[str, int]]:
-    r"""The statements of a text with the place at which each starts; comments alone are none.
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of a text: where it starts, how many parameters it has, and its first words, in lower case but for names in quotation marks."""
 
-    >>> split("SELECT ';' ; -- no\n; select 2")
+    text: str
+    start: int = 0
+    parameters: int = 0
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Statement:
+        """Read a text of one statement; one without words is empty."""
+        return next(iter(read_statements(text)), cls(""))
+
+    @property
+    def command(self) -> str | None:
+        """What it does to the transaction: begin, commit, rollback, rollback to, savepoint, release; None for other statements.
+
+        >>> [Statement.of(text).command for text in ("Start Transaction READ ONLY", "ROLLBACK TO a", "SELECT 1")]
+        ['begin', 'rollback to', None]
+        """
+        words = self.words
+        if not words:
+            return None
+        if words[0] in ("savepoint", "release"):
+            return words[0]
+        if words[0] == "rollback" and (
+            "to" in words[1:2] or words[1:] in (("transaction", "to"), ("work", "to"))
+        ):
+            return "rollback to"
+        return _CONTROL.get(words[0]) or _CONTROL.get(" ".join(words[:2]))
+
+    @property
+    def is_explain(self) -> bool:
+        """Whether it asks for a plan."""
+        return self.words[:1] == ("explain",)
+
+
+def read_statements(text: str) -> tuple[Statement, ...]:
+    r"""Read the statements of a text in one pass; comments alone are none. Raises ValueError for too many.
+
+    >>> [(each.text, each.start) for each in read_statements("SELECT ';' ; -- no\n; select 2")]
     [("SELECT ';' ", 0), (' select 2', 20)]
     """
-    found = list[tuple[str, int]]()
-    start, said = 0, False
+    found = list[Statement]()
+    start, parameters, words = 0, 0, list[str]()
+
+    def add(end: int) -> None:
+        if len(found) == MOST_STATEMENTS:
+            raise ValueError
+        found.append(Statement(text[start:end], start, parameters, tuple(words)))
+
     for kind, at, end in _words(text):
         if kind == "end":
-            if said:
-                found.append((text[start:at], start))
-            start, said = end, False
+            if words:
+                add(at)
+            start, parameters, words = end, 0, []
         elif kind != "space":
-            said = True
-    if said:
-        found.append((text[start:], start))
-    return found
-
-
-def first_words(text: str, count: int = 3) -> list[str]:
-    """The first words of a statement, in lower case; symbols count as words."""
-    words = list[str]()
-    for kind, at, end in _words(text):
-        if kind != "space":
-            words.append(text[at:end].lower())
-        if len(words) == count:
-            break
-    return words
+            if kind == "parameter":
+                parameters = max(parameters, _number(text[at + 1 : end]))
+            if len(words) < _FIRST_WORDS:
+                word = text[at : min(end, at + _LONGEST_WORD)]
+                words.append(word if kind == "name" else word.lower())
+    if words:
+        add(len(text))
+    return tuple(found)
 
 
 def without_comments(text: str) -> str:
@@ -105,26 +149,15 @@ def without_comments(text: str) -> str:
     return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _words(text)).strip()
 
 
-def control(text: str) -> str | None:
-    """What a statement does to the transaction: begin, commit, rollback, or savepoint, which changes nothing.
-
-    >>> control("Start Transaction READ ONLY"), control("ROLLBACK TO a"), control("SELECT 1")
-    ('begin', 'savepoint', None)
-    """
-    words = first_words(text)
-    if not words:
-        return None
-    if words[0] in ("savepoint", "release") or (
-        words[0] == "rollback" and ("to" in words[1:2] or words[1:] == ["transaction", "to"])
-    ):
-        return "savepoint"
-    return _CONTROL.get(words[0]) or _CONTROL.get(" ".join(words[:2]))
-
-
 def count_parameters(text: str) -> int:
     """The highest number of a parameter in a statement."""
-    numbers = [text[at + 1 : end] for kind, at, end in _words(text) if kind == "parameter"]
-    return max((min(int(number[:6]), MOST_PARAMETERS) for number in numbers), default=0)
+    return max(
+        (_number(text[at + 1 : end]) for kind, at, end in _words(text) if kind == "parameter"), default=0
+    )
+
+
+def _number(digits: str) -> int:
+    return min(int(digits[:6]), MOST_PARAMETERS)
 
 
 def named_parameters(text: str) -> tuple[str, list[int]]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from dpsql.errors import (
     PolicyError,
 )
 from dpsql.ledger import Budget, Ledger, open_ledger
+from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.stores.sqlite import SqliteStore
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 CHARGE = {"visits": Pure(Fraction(1, 8))}
@@ -322,3 +325,33 @@ def test_a_charge_is_one_synchronous_write_transaction(tmp_path: Path) -> None:
     # The entries that came meanwhile, the newest stored release, and the entry as it was kept.
     assert statements == ["BEGIN", "SELECT", "SELECT", "INSERT", "SELECT", "PRAGMA", "PRAGMA"]
     assert settings == [2, "wal"]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_an_analyst_s_history_costs_the_same_whatever_others_have_asked(
+    tmp_path: Path, *, older: bool
+) -> None:
+    """It is read while charges wait: the steps of SQLite are counted. An older file has no index, and gets it as it is opened."""
+    path, budgets = tmp_path / "a.ledger", {"visits": Budget("pure", Fraction(1_000), Fraction(0))}
+    ledger, steps = open_ledger(path, budgets), list[int]()
+    (entry,) = ledger.charge(CHARGE, analyst="bob", query="SELECT 1")
+    for count in (20, 200):
+        for _ in range(count):
+            ledger.charge(CHARGE, analyst="ana", query="SELECT 1")
+        if older:
+            ledger.close()
+            with closing(sqlite3.connect(path)) as file:
+                file.execute("DROP INDEX entries_of_analyst")
+            ledger = open_ledger(path, budgets)
+        steps.append(0)
+        with closing(LedgerReader.open(path)) as reader:
+
+            def step() -> None:
+                steps[-1] += 1
+
+            assert isinstance(reader._store, SqliteStore)
+            assert reader._store._raw is not None
+            reader._store._raw.set_progress_handler(step, 1)
+            assert [each.id for each in reader.last(1_000, analyst="bob", kind="charge")] == [entry.id]
+            assert reader.last(1_000, analyst="carl", kind="charge") == []
+    assert steps[1] < 1.5 * steps[0]

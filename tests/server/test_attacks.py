@@ -167,7 +167,7 @@ def read_all(client: socket.socket) -> bytes:
 
 def test_connections_beyond_the_limit_are_refused_politely(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(connections=2)) as served:
-        held = [psycopg.connect(served.dsn()) for _ in range(2)]
+        held = [psycopg.connect(served.dsn(user)) for user in ("ana", "bob")]
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             psycopg.connect(served.dsn())
         held[0].close()

@@ -227,8 +227,8 @@ def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: Catalogue) -> Non
         "SET threads = 2",
         "INSTALL httpfs",
     ):
-        with pytest.raises(duckdb.Error):
-            catalogue._twin._connection.execute(text)
+        with catalogue._twin() as twin, pytest.raises(duckdb.Error):
+            twin._connection.execute(text)
 
 
 def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:

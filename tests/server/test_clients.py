@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -23,8 +25,11 @@ from dpsql.request.query import Query
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
 from dpsql.server.protocol.values import FLOAT8
 from dpsql.server.session import Session
+from dpsql.server.statements import Statement
+from dpsql.server.users import Role
 
-from .conftest import PASSWORD, POLICY, Serve, Served
+from .conftest import PASSWORD, POLICY, Serve, Served, prepared
+from .raw_client import DESCRIBE_PORTAL, SYNC, RawClient, bind, execute, parse, rows_of, state_of
 
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 
@@ -350,14 +355,14 @@ def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
     """What was described for one value is not the answer for another, be it equal to it in Python: of another type or sign."""
     user = shared.service.users.find("ana")
     assert user is not None
-    text = "SELECT COUNT(*) AS n FROM visits WHERE cost > $1"
+    statement = Statement.of("SELECT COUNT(*) AS n FROM visits WHERE cost > $1")
 
     async def told(described: Any, asked: Any) -> Any:
         session = Session(shared.service, user[0])
         session.settings.set("dpsql.epsilon", "0.01")
-        found = await session.describe(DescribeStatement(text, (FLOAT8,), (described,)))
+        found = await session.describe(DescribeStatement(statement, (FLOAT8,), (described,)))
         assert isinstance(found, Description)
-        answer = await session.run(RunStatement(text, (asked,), found.columns))
+        answer = await session.run(RunStatement(statement, (asked,), found.columns))
         assert isinstance(answer, Answer)
         return session._last and session._last.receipt.plan
 
@@ -366,3 +371,174 @@ def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
 
     assert of(1.5, 700.5) == of(700.5, 700.5) != of(1.5, 1.5)
     assert of(0.0, -0.0) == of(-0.0, -0.0)
+
+
+def asked_by_node(client: RawClient, text: str, *values: str, name: str = "") -> list[tuple[str, bytes]]:
+    """What the server says to what the node package `pg` sends: no types, and Describe of the portal alone."""
+    begun = () if name and name in client.parsed else (parse(text, name),)
+    client.parsed.add(name)
+    return client.ask(*begun, bind("", name, *values), DESCRIBE_PORTAL, execute(), SYNC)
+
+
+@pytest.mark.parametrize(
+    ("condition", "values"),
+    [
+        ("cost > $1", ("5",)),
+        ("days >= $1 AND days < $2", ("0", "7")),
+        ("day BETWEEN $1 AND $2", ("2024-01-01", "2024-12-31")),
+        ("cost * $1 > 10.5", ("2",)),
+        ("plan = $1", ("A",)),
+        ("cost >= $1::float8", ("5",)),
+    ],
+)
+def test_parameters_without_types_are_those_of_what_they_stand_beside(
+    shared: Served, condition: str, values: tuple[str, ...]
+) -> None:
+    """Whether the statement was described or not, by its name or without one, and for psycopg's texts."""
+    text = f"SELECT COUNT(*) AS n FROM visits WHERE {condition}"
+    with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
+        told = [asked_by_node(client, text, *values, name=name) for name in ("", "s", "s")]
+        assert [state_of(each) for each in told] == [None] * 3
+        ((row,), *others) = [rows_of(each) for each in told]
+        assert others == [[row]] * 2
+    with connected(shared) as connection:
+        connection.execute("SET dpsql.epsilon = 0.01")
+        read = re.sub(r"\$\d", "%s", text)
+        assert connection.execute(read, values).fetchall() == [(int(str(row[0])),)]
+
+
+def test_a_value_that_is_none_of_its_type_is_refused_uncharged(shared: Served) -> None:
+    spent = shared.spent()
+    with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
+        told = asked_by_node(client, "SELECT COUNT(*) FROM visits WHERE cost > $1", "five")
+        assert state_of(told) == "22P02"
+    assert shared.spent() == spent
+
+
+def test_psycopg_rolls_back_what_it_has_prepared(shared: Served) -> None:
+    """It says DEALLOCATE ALL then, since a rollback could have taken the statements with it."""
+    with psycopg.connect(shared.dsn(), options="-c dpsql.epsilon=0.01") as connection:
+        for number in range(7):
+            connection.execute("SELECT COUNT(*) FROM visits WHERE cost > %s", (number,)).fetchall()
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT nothing FROM visits")
+        connection.rollback()
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        with pytest.raises(psycopg.Error), connection.transaction():
+            connection.execute("SELECT nothing FROM visits")
+        for number in range(7):
+            connection.execute("SELECT COUNT(*) FROM visits WHERE cost > %s", (number,)).fetchall()
+
+
+def test_a_pool_of_asyncpg_gives_connections_back_after_a_charge(shared: Served) -> None:
+    """Its reset goes back to the settings that it began with, so that the next user of a connection has a loss as well."""
+
+    async def ask() -> list[int]:
+        pool = await asyncpg.create_pool(
+            host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD, database="clinic",
+            min_size=1, max_size=1, server_settings={"dpsql.epsilon": "0.02"},
+        )  # fmt: skip
+        async with pool:
+            found = [
+                await pool.fetchval("SELECT COUNT(*) FROM visits WHERE cost > $1", 2.5) for _ in range(3)
+            ]
+            async with pool.acquire() as connection:
+                await connection.execute("SET dpsql.epsilon = 0.5")
+                with contextlib.suppress(asyncpg.PostgresError):
+                    await connection.execute("SELECT nothing FROM visits")
+            assert await pool.fetchval("SHOW dpsql.epsilon") == "0.02"
+            return found
+
+    found = asyncio.run(ask())
+    assert len(found) == 3
+    assert len(set(found)) == 1
+
+
+def test_what_pools_send_between_two_users_of_a_connection(shared: Served) -> None:
+    """Each is told as what it is here; statements and portals are forgotten by name and all together."""
+    with RawClient(shared.port, "ana", PASSWORD) as client:
+
+        def tags(text: str) -> list[str]:
+            return [body[:-1].decode() for kind, body in client.query(text) if kind == "C"]
+
+        assert tags("SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;") == [
+            "SELECT 1",
+            "CLOSE CURSOR ALL",
+            "UNLISTEN",
+            "RESET",
+        ]
+        assert tags("DISCARD PLANS; DISCARD TEMPORARY; DISCARD ALL") == [
+            "DISCARD PLANS",
+            "DISCARD TEMP",
+            "DISCARD ALL",
+        ]
+        for wrong in ("DISCARD", "DISCARD nothing", "DEALLOCATE", "UNLISTEN"):
+            assert state_of(client.query(wrong)) == "42601"
+        client.ask(parse("SELECT 1", "s"), parse("SELECT 2", "T"), SYNC)
+        assert state_of(client.query("DEALLOCATE t")) == "26000"
+        assert tags('DEALLOCATE s; DEALLOCATE PREPARE "T"') == ["DEALLOCATE"] * 2
+        assert state_of(client.ask(bind("", "s"), SYNC)) == "26000"
+        client.ask(parse("SELECT 1", "s"), SYNC)
+        assert tags("DEALLOCATE ALL") == ["DEALLOCATE ALL"]
+        assert state_of(client.ask(bind("", "s"), SYNC)) == "26000"
+        client.query("BEGIN")
+        client.ask(parse("SELECT relname FROM pg_class", "s"), bind("p", "s"), execute("p", 1), SYNC)
+        assert tags("CLOSE p") == ["CLOSE CURSOR"]
+        assert state_of(client.ask(execute("p", 1), SYNC)) == "34000"
+        assert state_of(client.query("CLOSE p")) == "25P02"
+        client.query("ROLLBACK")
+        client.query("BEGIN")
+        client.ask(bind("p", "s"), execute("p", 1), SYNC)
+        client.query("COMMIT")
+        assert state_of(client.ask(execute("p", 1), SYNC)) == "34000"
+
+
+@pytest.mark.parametrize(
+    ("setting", "begin", "state"),
+    [
+        ("idle_session_timeout", False, "57P05"),
+        ("idle_in_transaction_session_timeout", True, "25P03"),
+    ],
+)
+def test_a_session_that_asks_nothing_ends(shared: Served, setting: str, begin: bool, state: str) -> None:
+    """Also one that begins a message and does not end it; others stay."""
+    with (
+        RawClient(shared.port, "ana", PASSWORD, **{setting: "1s"}) as client,
+        RawClient(shared.port, "bob", PASSWORD) as other,
+    ):
+        assert state_of(client.query("SELECT 1")) is None
+        if begin:
+            client.query("BEGIN")
+        client.send(b"Q\0")
+        told = client.said()
+        assert state_of([told]) == state
+        assert client.said() == ("", b"")
+        assert rows_of(other.query("SELECT 1")) == [["1"]]
+
+
+def test_an_owner_ends_sessions_and_users_end_their_own(tmp_path: Path, serve: Serve) -> None:
+    prepared(tmp_path)[1].add("olga", Role.owner, PASSWORD)
+    with serve(tmp_path) as served, connected(served) as first, connected(served) as second:
+        pids = [connection.info.backend_pid for connection in (first, second)]
+        with connected(served, "bob") as other:
+            text = "SELECT pg_terminate_backend(%s)"
+            assert other.execute(text, (pids[0],)).fetchall() == [(False,)]
+            assert other.execute("SELECT pg_catalog.pg_cancel_backend(1) AS done").fetchall() == [(False,)]
+        assert second.execute(f"SELECT pg_terminate_backend({pids[0]})").fetchall() == [(True,)]
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            until_it_fails(first)
+        with connected(served, "olga") as owner:
+            seen = "SELECT usename, state FROM pg_stat_activity ORDER BY 1"
+            assert owner.execute(seen).fetchall() == [("ana", "idle"), ("olga", "active")]
+            assert owner.execute("SELECT pg_terminate_backend(%s)", (pids[1],)).fetchall() == [(True,)]
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                until_it_fails(second)
+        assert [event.facts["by"] for event in served.audit if event.name == "session ended"] == [
+            "ana",
+            "olga",
+        ]
+
+
+def until_it_fails(connection: psycopg.Connection[Any]) -> None:
+    while True:
+        connection.execute("SELECT 1")

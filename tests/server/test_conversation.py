@@ -20,15 +20,17 @@ from dpsql.server.protocol.tasks import (
     Cancel,
     DescribeStatement,
     Description,
+    InferTypes,
     LoggedIn,
     LogIn,
     LookUp,
+    ReadText,
     Reject,
     RunStatement,
     StartTLS,
 )
 from dpsql.server.protocol.values import INT8, TEXT, Column
-from dpsql.server.statements import control
+from dpsql.server.statements import read_statements
 
 from .scram_client import ScramClient
 from .test_frontend import message, startup
@@ -93,8 +95,8 @@ def ready() -> Conversation:
 
 def answered(task: RunStatement) -> Answer | Failure:
     """What a server would answer to a few statements."""
-    if control(task.text) is not None:
-        return Answer(control(task.text) or "")
+    if task.statement.command is not None:
+        return Answer(task.statement.command)
     if "bad" in task.text:
         return Failure("42601", "bad")
     if "SET" in task.text:
@@ -108,6 +110,10 @@ def ask(conversation: Conversation, *messages: bytes) -> bytes:
     while (task := conversation.step()) is not None:
         if isinstance(task, RunStatement):
             conversation.answered(answered(task))
+        elif isinstance(task, ReadText):
+            conversation.was_read(read_statements(task.text))
+        elif isinstance(task, InferTypes):
+            conversation.inferred(tuple(each or TEXT for each in task.types))
         else:
             assert isinstance(task, DescribeStatement)
             found = (
@@ -280,6 +286,10 @@ def test_the_transaction_s_status_follows() -> None:
         "I",
     ]
     assert [status(query(text)) for text in ("BEGIN", "bad", "SELECT 1", "ROLLBACK")] == ["T", "E", "E", "I"]
+    assert [
+        status(query(text)) for text in ("BEGIN", "SAVEPOINT a", "bad", "RELEASE a", "ROLLBACK TO a")
+    ] == [*"TTEET"]
+    assert status(query("COMMIT")) == "I"
     assert state_of(ask(conversation, query("BEGIN; bad"), query("SELECT 1"))) == "42601"
     assert state_of(ask(conversation, parse("SELECT 1"), SYNC)) == "25P02"
     assert status(parse("ROLLBACK"), bind(), execute(), SYNC) == "I"
@@ -318,12 +328,12 @@ def test_many_messages_are_handled_in_parts() -> None:
 
 def test_what_a_connection_holds_is_bounded() -> None:
     conversation = ready()
-    text = "SELECT '" + "x" * 900_000 + "'"
-    parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(20)), SYNC))
+    text = "SELECT '" + "x" * 90_000 + "'"
+    parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(60)), SYNC))
     assert parsed == "1" * (len(parsed) - 2) + "EZ"
-    assert len(parsed) < 12
-    closed = [message(b"C", f"Ss{number}\0".encode()) for number in range(20)]
-    assert kinds(ask(conversation, *closed, parse("SELECT $1", "s"), SYNC)) == "3" * 20 + "1Z"
+    assert len(parsed) < 50
+    closed = [message(b"C", f"Ss{number}\0".encode()) for number in range(60)]
+    assert kinds(ask(conversation, *closed, parse("SELECT $1", "s"), SYNC)) == "3" * 60 + "1Z"
     ask(conversation, query("BEGIN"))
     bound = kinds(
         ask(conversation, *(bind(f"p{number}", "s", (b"x" * 900_000,)) for number in range(20)), SYNC)

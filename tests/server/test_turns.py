@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.errors import OperationalError
 from dpsql.server.running import NotBegun, Running
-from dpsql.server.service import Limits, Turns
+from dpsql.server.service import Lane, Limits, Turns
 from dpsql.server.sqlstates import failure
 from dpsql.server.users import Role, User
 
@@ -44,7 +44,7 @@ class _Asked:
     """As much of a service as a statement's turn needs."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self.turns, self.workers = limits, Turns(limits), None
+        self.limits, self.turns, self.threads = limits, Turns(limits), dict.fromkeys(Lane)
 
 
 def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:

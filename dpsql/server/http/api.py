@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -44,7 +44,7 @@ from dpsql.server.http.responses import HEADERS, JSON, as_arrow, as_json, dumped
 from dpsql.server.http.statuses import status
 from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
-from dpsql.server.service import Service, reload
+from dpsql.server.service import Lane, Service, reload
 from dpsql.server.sockets import Log
 from dpsql.server.users import Role, User
 from dpsql.shell.completion import KEYWORDS, functions
@@ -101,6 +101,8 @@ class Api:
             _Route("/v1/session", "DELETE", Api._end),
             _Route("/v1/entries", "GET", Api._entries),
             _Route("/v1/users", "GET", Api._users),
+            _Route("/v1/statements", "GET", Api._statements),
+            _Route("/v1/statements/{pid}", "DELETE", Api._end_statement),
             _Route("/v1/policy", "GET", Api._policy),
             _Route("/v1/reload", "POST", Api._reload),
             _Route("/metrics", "GET", Api._metrics),
@@ -138,12 +140,14 @@ class Api:
             self._require_serving()
             proof = request.headers.getlist("authorization")
             if route.anonymous:
+                _require_room(request, _NOBODY)
                 response = await route.handler(self, request, _NOBODY)
             else:
                 if route.handler is Api._begin:
                     user, request.state.session = await self.access.begin(proof, peer)
                 else:
                     user = await self.access.user(proof, peer)
+                _require_room(request, user)
                 facts["user"] = user.name
                 response = await route.handler(self, request, user)
         except Error as error:
@@ -191,11 +195,21 @@ class Api:
         return as_json({"error": body}, found)
 
     async def _run(
-        self, request: Request, running: Running, work: Callable[[], _T], seconds: float | None = None
+        self,
+        request: Request,
+        running: Running,
+        work: Callable[[], _T],
+        seconds: float | None = None,
+        lane: Lane = Lane.asking,
     ) -> _T:
         """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
         self._running.add(running)
-        task = asyncio.ensure_future(running.run(work, seconds))
+        running.text = getattr(request.state, "sql", request.url.path)
+        activity = self.service.activity
+        number = activity.enter(
+            running.user, running, door="http", peer=_peer(request), disconnect=running.stop
+        )
+        task = asyncio.ensure_future(running.run(work, seconds, lane))
         watch = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -207,6 +221,7 @@ class Api:
         finally:
             watch.cancel()
             self._running.discard(running)
+            activity.leave(number)
         raise OperationalError(
             "the query was cancelled before it began; nothing was charged", code="not_begun"
         )
@@ -328,7 +343,9 @@ class Api:
             found = connection.engine.ledger.states() if everyone else connection.budget().values()
             return {"budgets": [{"name": state.name, **records.written(state)} for state in found]}
 
-        return as_json(await self._run(request, running, lambda: running.with_connection(states)))
+        return as_json(
+            await self._run(request, running, lambda: running.with_connection(states), lane=Lane.looking)
+        )
 
     # Sessions of the web page.
 
@@ -379,7 +396,7 @@ class Api:
                 found = history.last(most)
             return {"entries": [full_entry(each) for each in reversed(found)]}
 
-        return as_json(await self._run(request, Running(self.service, user), entries))
+        return as_json(await self._look(request, user, entries))
 
     async def _users(self, request: Request, user: User) -> Response:
         _require_overseeing(user)
@@ -403,7 +420,7 @@ class Api:
                 ],
             }
 
-        return as_json(await self._run(request, Running(self.service, user), listed))
+        return as_json(await self._look(request, user, listed))
 
     async def _policy(self, _: Request, user: User) -> Response:
         _require_overseeing(user)
@@ -422,6 +439,32 @@ class Api:
         await reload(self.service, self._log, user.name)
         return await self._policy(request, user)
 
+    # What runs.
+
+    async def _statements(self, _: Request, user: User) -> Response:
+        return as_json({"statements": [_shown(each) for each in self.service.activity.seen_by(user)]})
+
+    async def _end_statement(self, request: Request, user: User) -> Response:
+        text = str(request.path_params["pid"])
+        is_number = text.isascii() and text.isdigit() and len(text) < 16
+        found = self.service.activity.of(user, int(text)) if is_number else None
+        if found is None:
+            raise ProgrammingError(
+                "there is no statement of this number that you may end",
+                code="not_found",
+                hint="GET /v1/statements lists them",
+            )
+
+        def end() -> Any:
+            self.service.end(found, user.name, session=False)
+            return {"ended": found.number}
+
+        return as_json(await self._look(request, user, end))
+
+    async def _look(self, request: Request, user: User, work: Callable[[], _T]) -> _T:
+        """What `work` gives that reaches no private rows, in a turn among its like."""
+        return await self._run(request, Running(self.service, user), work, lane=Lane.looking)
+
     async def _history(self, request: Request, user: User) -> Response:
         most, analyst = _limit(request), self.service.policy.analyst(user.name)
 
@@ -430,7 +473,7 @@ class Api:
                 found = history.last(most, analyst=analyst, kind="charge")
             return {"history": [entry_of(each) for each in reversed(found)]}
 
-        return as_json(await self._run(request, Running(self.service, user), entries))
+        return as_json(await self._look(request, user, entries))
 
     async def _receipt(self, request: Request, user: User) -> Response:
         text = str(request.path_params["entry"])
@@ -442,7 +485,7 @@ class Api:
             with closing(self._reader()) as history:
                 return history.charge(int(text))
 
-        found = await self._run(request, Running(self.service, user), entries)
+        found = await self._look(request, user, entries)
         if not found or (not user.role.oversees and any(each.analyst != analyst for each in found)):
             raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
         return as_json(
@@ -471,7 +514,9 @@ class Api:
         def described(connection: Connection) -> Any:
             return records.written(Description.of(self.service.policy, connection.engine.catalog))
 
-        return as_json(await self._run(request, running, lambda: running.with_connection(described)))
+        return as_json(
+            await self._run(request, running, lambda: running.with_connection(described), lane=Lane.looking)
+        )
 
     async def _words(self, _: Request, __: User) -> Response:
         """What an editor completes and highlights, beside the names of the catalogue."""
@@ -551,6 +596,21 @@ def _form(request: Request) -> str:
 def _require_asking(user: User) -> None:
     if not user.role.asks:
         raise _forbidden(f"{user.name} is {user.role.value}, who asks nothing")
+
+
+def _require_room(request: Request, user: User) -> None:
+    """Raises OperationalError (`busy`) where a connection beyond the limits is not an owner's."""
+    late = getattr(request.state, "late", None)
+    if late is None:
+        return
+    if not user.role.owns:
+        raise OperationalError("the server has too many connections", code="busy", hint="try again later")
+    late.is_owners = True
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What runs, as JSON."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
 def _require_overseeing(user: User) -> None:

@@ -63,6 +63,8 @@ class Door:
         self.config.load()
         self.state = ServerState()
         self.clients = set[Client]()
+        self.late = dict[Client, None]()
+        """Those beyond the limits of number, oldest first: the next request says whether it is an owner's, who alone stays."""
         self._server: asyncio.Server | None = None
 
     async def start(
@@ -82,12 +84,12 @@ class Door:
         self.api.stopping = True
         if self._server is not None:
             self._server.close()
-        for client in list(self.clients):
+        for client in (*self.clients, *self.late):
             client.stop()
         end = time.monotonic() + self.service.limits.drain_seconds
-        while (self.clients or self.state.tasks) and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
+        while (self.clients or self.late or self.state.tasks) and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
-        for client in list(self.clients):
+        for client in (*self.clients, *self.late):
             client.abort()
         self.api.cancel()
         while self.state.tasks:  # noqa: ASYNC110  (cancelled, and recorded as they end)
@@ -99,6 +101,17 @@ class Door:
         own = sum(client.network == address for client in self.clients)
         return own < self.service.limits.connections - len(self.clients)
 
+    def take_late(self, client: Client) -> bool:
+        """Takes a connection beyond the limits in the place of the oldest one that is no owner's; whether there is one."""
+        if len(self.late) >= self.service.limits.owner_connections:
+            oldest = next((each for each in self.late if not each.is_owners), None)
+            if oldest is None:
+                return False
+            del self.late[oldest]
+            oldest.refuse()
+        self.late[client] = None
+        return True
+
 
 class Client(asyncio.Protocol):
     """One connection up to the end of TLS' handshake; it is counted until it ends."""
@@ -108,6 +121,8 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._conversation: Conversation | None = None
         self._handshake: asyncio.Task[None] | None = None
+        self.is_owners = False
+        """Whether an owner has asked through it, who may use a connection beyond the limits."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -116,14 +131,16 @@ class Client(asyncio.Protocol):
         door = self.door
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport, self.network = transport, network(peer)
-        if not door.has_room_for(self.network):
+        has_room = door.has_room_for(self.network)
+        if not has_room and not door.take_late(self):
             door.log("refused", peer=peer, reason="too many connections", door="http")
             if door.tls is None:
                 transport.write(_REFUSED)
             transport.close()
             return
-        door.clients.add(self)
-        conversation = Conversation(door.config, door.state, {})
+        if has_room:
+            door.clients.add(self)
+        conversation = Conversation(door.config, door.state, {} if has_room else {"late": self})
         conversation.belong_to(self)
         if door.tls is None:
             transport.set_protocol(conversation)
@@ -164,6 +181,7 @@ class Client(asyncio.Protocol):
     def lost(self) -> None:
         """The connection is gone."""
         self.door.clients.discard(self)
+        self.door.late.pop(self, None)
 
     def stop(self) -> None:
         """Ends the connection after the response that is under way."""
@@ -171,6 +189,14 @@ class Client(asyncio.Protocol):
             self.abort()
         else:
             self._conversation.shutdown()
+
+    def refuse(self) -> None:
+        """Ends the connection with words, where no response is under way."""
+        if self._conversation is not None and self._transport is not None and self._conversation.is_at_rest:
+            self._transport.write(_REFUSED)
+            self._transport.close()
+        else:
+            self.abort()
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -214,9 +240,14 @@ class Conversation(H11Protocol):
         super().data_received(data)
         self._await_request()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no response is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
     def _await_request(self) -> None:
         """Sets a limit of time while no request is complete; one that is answered has those of the API."""
-        waiting = self.cycle is None or self.cycle.response_complete
+        waiting = self.is_at_rest
         if waiting and self._timer is None:
             seconds = self._client.door.service.limits.login_seconds
             self._timer = self.loop.call_later(seconds, self._abort)

@@ -203,6 +203,16 @@ DOCUMENT: dict[str, Any] = {
             "The ledger's entries, the newest first, for owners and auditors.", ("limit", "query")
         ),
         "/v1/users": _get("Users and tokens, without secrets, for owners and auditors."),
+        "/v1/statements": _get(
+            "What runs and who is connected: the own, and of everybody for owners and auditors."
+        ),
+        "/v1/statements/{pid}": {
+            "delete": {
+                "summary": "Ends an own statement, and for owners anybody's.",
+                "parameters": [{"name": "pid", "in": "path", "required": True, "schema": {"type": "string"}}],
+                "responses": _responses({"type": "object"}),
+            }
+        },
         "/v1/policy": _get("The policy that the server answers by, for owners and auditors."),
         "/v1/reload": {
             "post": {

@@ -16,13 +16,14 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.server.http.statuses import wrong_body
+from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.wire.cells import read_parameters
 
 _FRACTION = re.compile(r"\d{1,600}/[1-9]\d{0,599}", re.ASCII)
-MOST_CHARACTERS = 1_000_000
-"""Characters of a query's text, as at the other door."""
 MOST_BYTES = 2_000_000
 """Bytes of a body."""
+MOST_READ_HERE = 16_384
+"""Bytes of a body that is read where all connections wait for it."""
 MOST_DEPTH = 8
 MOST_CONFIDENCES = 8
 MOST_QUERIES = 100
@@ -64,7 +65,9 @@ async def body_of(request: Request, seconds: float) -> Any:
         late = True
     if late:
         raise OperationalError(f"the body did not come within {seconds:g} seconds", code="slow_body")
-    return parsed(text)
+    if len(text) <= MOST_READ_HERE:
+        return parsed(text)
+    return await asyncio.get_running_loop().run_in_executor(None, parsed, text)
 
 
 async def _read(request: Request) -> bytes:

@@ -7,10 +7,12 @@ the answer goes to the method that the task's docstring names, and `step` goes o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dpsql.server.memory import HeldMemory
 from dpsql.server.protocol import backend, frontend
 from dpsql.server.protocol.failure import Failed, Failure, ProtocolError
 from dpsql.server.protocol.frontend import (
@@ -39,23 +41,26 @@ from dpsql.server.protocol.tasks import (
     Cancel,
     DescribeStatement,
     Description,
+    InferTypes,
     LoggedIn,
     LogIn,
     LookUp,
+    ReadText,
     Reject,
     RunStatement,
     StartTLS,
     Task,
 )
 from dpsql.server.protocol.values import Column, decoded, encoded
-from dpsql.server.statements import control, count_parameters, split
+from dpsql.server.statements import MOST_STATEMENTS, Statement, read_statements
 
 MOST_NAMED = 1_000
 """Statements and portals that one connection may have at a time."""
-MOST_CHARACTERS = 1_000_000
-"""Characters of a message's text, of which no statement needs as many."""
-MOST_HELD = 8_000_000
-"""Characters of the texts, and bytes of the parameters, that a connection's statements and portals hold at a time."""
+MOST_CHARACTERS = 100_000
+"""Characters of a message's text: a list of ten thousand numbers has fewer."""
+MOST_READ_HERE = 4_096
+"""Characters of a text that is read where all connections wait for it, and of the texts that are read there at once."""
+TOO_MANY_STATEMENTS = f"a text has at most {MOST_STATEMENTS:,} statements"
 MOST_AT_ONCE = 100
 """Messages that are handled, if none needs a task, before other connections have their turn."""
 
@@ -68,10 +73,10 @@ _ABORTED = Failure(
 
 
 @dataclass(slots=True)
-class _Statement:
+class _Prepared:
     """A statement by its name: `described` are the columns that were sent to the client."""
 
-    text: str
+    statement: Statement
     types: tuple[int, ...]
     described: Description | None = None
 
@@ -80,12 +85,12 @@ class _Statement:
 class _Portal:
     """A statement with its parameters' values, and the rows of its answer that are not sent yet."""
 
-    statement: _Statement
+    name: str
+    prepared: _Prepared
     values: tuple[Any, ...]
     results: tuple[int, ...]
     columns: tuple[Column, ...] | None
     is_described: bool = False
-    size: int = 0
     answer: Answer | None = None
     rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
     sent: int = 0
@@ -101,17 +106,19 @@ class Conversation:
         self._phase: _Phase = "startup"
         self._secure = False
         self._asked_gss = False
-        self._refused: Failure | None = None
         self._startup: Startup | None = None
         self._proof: Proof | None = None
         self._waiting: Task | None = None
-        self._simple: list[tuple[str, int]] | None = None
+        self._simple: deque[Statement] | None = None
+        self._reading: Query | Parse | None = None
+        self._binding: Bind | None = None
+        self._memory: HeldMemory | None = None
         self._ignoring = False
         self._status = "I"
-        self._statements: dict[str, _Statement] = {}
+        self._statements: dict[str, _Prepared] = {}
         self._portals: dict[str, _Portal] = {}
         self._running: _Portal | None = None
-        self._describing: tuple[str, _Statement | _Portal] | None = None
+        self._describing: _Prepared | _Portal | None = None
         self.closing = False
         self.behind = False
         """Whether `step` has stopped although more messages may be there."""
@@ -130,6 +137,11 @@ class Conversation:
     def waiting(self) -> bool:
         """Whether a task is still to be answered."""
         return self._waiting is not None
+
+    @property
+    def idle_in(self) -> str | None:
+        """The transaction (I, T or E) in which the client may ask, and has not asked; None while it is answered."""
+        return self._status if self._phase == "ready" and not self.waiting and not self.closing else None
 
     @property
     def unread(self) -> int:
@@ -151,10 +163,6 @@ class Conversation:
         self._out.clear()
         return taken
 
-    def refuse(self, failure: Failure) -> None:
-        """Fails when the client says who it is: before that it may not read a message."""
-        self._refused = failure
-
     def fail(self, failure: Failure) -> None:
         """Says why the connection ends, and ends it."""
         self._out += backend.error(failure)
@@ -166,6 +174,7 @@ class Conversation:
         None where more bytes are needed, the connection ends, or many messages are handled: `behind` then.
         """
         handled, self.behind = 0, False
+        self._read_here = 0
         try:
             while self._waiting is None and not self.closing:
                 if self._simple is not None:
@@ -177,7 +186,7 @@ class Conversation:
                         break
                     self._waiting = self._first(first)
                     continue
-                if handled == MOST_AT_ONCE:
+                if handled == MOST_AT_ONCE or self._read_here > MOST_READ_HERE:
                     self.behind = True
                     break
                 message = self._buffer.next(MOST if self._phase == "ready" else MOST_AT_STARTUP)
@@ -221,9 +230,6 @@ class Conversation:
         self._waiting = None
 
     def _started(self, message: Startup) -> Task | None:
-        if self._refused is not None:
-            self.fail(self._refused)
-            return None
         if self._encrypted and not self._secure:
             raise ProtocolError("the server takes connections with TLS alone: sslmode=require", "28000")
         user = message.parameters.get("user", "")
@@ -277,7 +283,7 @@ class Conversation:
     def logged(self, found: LoggedIn) -> None:
         """Answers `LogIn`; `fail` refuses it instead."""
         self._waiting = None
-        self._phase = "ready"
+        self._phase, self._memory = "ready", found.memory
         self._out += backend.authenticated()
         for name, value in found.statuses.items():
             self._out += backend.parameter_status(name, value)
@@ -293,7 +299,7 @@ class Conversation:
         if isinstance(message, Sync):
             self._ignoring = False
             if self._status == "I":
-                self._portals.clear()
+                self._close_portals()
             self._out += backend.ready(self._status)
             return None
         if self._ignoring:
@@ -307,26 +313,21 @@ class Conversation:
     def _asked(self, message: Message) -> Task | None:
         match message:
             case Query(text):
-                self._simple = []  # also a failure is followed by ReadyForQuery
-                _require_short(len(text))
-                self._simple = split(text)
-                self._statements.pop("", None)
-                self._portals.pop("", None)
-                if not self._simple:
-                    self._out += backend.empty_query()
+                self._simple = deque()  # also a failure is followed by ReadyForQuery
+                return self._read(message, text)
             case Parse():
-                self._parse(message)
+                return self._read(message, message.text)
             case Bind():
-                self._bind(message)
+                return self._bind(message)
             case Describe(kind, name):
                 return self._describe(kind, name)
             case Execute(portal, rows):
                 return self._execute(self._portal(portal), rows)
             case Close("S", name):
-                self._statements.pop(name, None)
+                self._forget(name)
                 self._out += backend.close_complete()
             case Close(_, name):
-                self._portals.pop(name, None)
+                self._close_portals((name,))
                 self._out += backend.close_complete()
             case Flush():
                 pass
@@ -334,40 +335,114 @@ class Conversation:
                 raise ProtocolError("COPY and function calls are not supported", "0A000")
         return None
 
+    def _read(self, message: Query | Parse, text: str) -> Task | None:
+        """Read the statements of a message's text, a long one elsewhere."""
+        if len(text) > MOST_CHARACTERS:
+            raise Failed("54000", f"a text has at most {MOST_CHARACTERS:,} characters")
+        if len(text) > MOST_READ_HERE:
+            self._reading = message
+            return ReadText(text)
+        self._read_here += len(text)
+        try:
+            found = read_statements(text)
+        except ValueError:
+            raise Failed("54000", TOO_MANY_STATEMENTS) from None
+        self._take_read(message, found)
+        return None
+
+    def was_read(self, found: tuple[Statement, ...] | Failure) -> None:
+        """Answers `ReadText`."""
+        message, self._waiting, self._reading = self._reading, None, None
+        if message is None:
+            return
+        if isinstance(found, Failure):
+            self._failed(found)
+            return
+        try:
+            self._take_read(message, found)
+        except Failed as error:
+            self._failed(error.failure)
+
+    def _take_read(self, message: Query | Parse, found: tuple[Statement, ...]) -> None:
+        if isinstance(message, Parse):
+            self._parse(message, found)
+            return
+        self._simple = deque(found)
+        self._forget("")
+        self._close_portals(("",))
+        if not found:
+            self._out += backend.empty_query()
+
     def _next_of_simple(self) -> Task | None:
         """The next statement of a simple query; ReadyForQuery after the last."""
         if not self._simple:
             self._simple = None
             self._out += backend.ready(self._status)
             return None
-        text, start = self._simple.pop(0)
-        if self._refused_in_transaction(text):
-            self._failed(_ABORTED)
-            return None
-        return RunStatement(text, (), None, start)
+        statement = self._simple.popleft()
+        try:
+            return self._run(statement, (), None)
+        except Failed as error:
+            self._failed(error.failure)
+        return None
 
-    def _refused_in_transaction(self, text: str) -> bool:
-        return self._status == "E" and control(text) not in ("commit", "rollback")
+    def _run(
+        self, statement: Statement, values: tuple[Any, ...], columns: tuple[Column, ...] | None
+    ) -> Task | None:
+        """Run a statement: here where it is of prepared statements and portals, else by the server around."""
+        self._require_no_failed_transaction(statement)
+        tag = self._close_named(statement)
+        if tag is None:
+            return RunStatement(statement, values, columns)
+        self._out += backend.complete(tag)
+        return None
 
-    def _parse(self, message: Parse) -> None:
-        _require_short(len(message.text))
-        found = split(message.text)
+    def _close_named(self, statement: Statement) -> str | None:
+        """Do what DEALLOCATE and CLOSE command, and return their tag; None for other statements.
+
+        Raises Failed where there is nothing of the name.
+        """
+        words = statement.words
+        if words[:1] == ("deallocate",):
+            names = words[2:] if words[1:2] == ("prepare",) else words[1:2]
+            if names == ("all",):
+                self._forget(*tuple(self._statements))
+                return "DEALLOCATE ALL"
+            name = _name(names)
+            self._prepared(name)
+            self._forget(name)
+            return "DEALLOCATE"
+        if words[:1] == ("close",):
+            if words[1:2] == ("all",):
+                self._close_portals()
+                return "CLOSE CURSOR ALL"
+            name = _name(words[1:2])
+            self._portal(name)
+            self._close_portals((name,))
+            return "CLOSE CURSOR"
+        return None
+
+    def _require_no_failed_transaction(self, statement: Statement) -> None:
+        """Raises Failed for what a failed transaction does not take: all but its end, and the way back to a savepoint."""
+        if self._status == "E" and statement.command not in ("commit", "rollback", "rollback to"):
+            raise Failed(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
+
+    def _parse(self, message: Parse, found: tuple[Statement, ...]) -> None:
         if len(found) > 1:
             raise Failed("42601", "cannot insert multiple commands into a prepared statement")
-        text = message.text if found else ""
+        statement = found[0] if found else Statement("")
         if message.name and message.name in self._statements:
             raise Failed("42P05", f'prepared statement "{message.name}" already exists')
-        if self._refused_in_transaction(text):
-            raise Failed(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
+        self._require_no_failed_transaction(statement)
         if len(self._statements) >= MOST_NAMED:
             raise Failed("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
-        self._require_room(len(text))
-        count = count_parameters(text)
+        self._hold(("statement", message.name), 2 * len(statement.text))
+        count = statement.parameters
         types = (*message.types[:count], *(0,) * (count - len(message.types)))
-        self._statements[message.name] = _Statement(text, types)
+        self._statements[message.name] = _Prepared(statement, types)
         self._out += backend.parse_complete()
 
-    def _statement(self, name: str) -> _Statement:
+    def _prepared(self, name: str) -> _Prepared:
         if name not in self._statements:
             raise Failed("26000", f'prepared statement "{name}" does not exist')
         return self._statements[name]
@@ -377,61 +452,96 @@ class Conversation:
             raise Failed("34000", f'portal "{name}" does not exist')
         return self._portals[name]
 
-    def _bind(self, message: Bind) -> None:
-        statement = self._statement(message.statement)
+    def _hold(self, what: tuple[str, str], size: int) -> None:
+        """Raises Failed where the sessions of this person would hold too much."""
+        if self._memory is not None:
+            self._memory.hold(what, size)
+
+    def _drop(self, *what: tuple[str, str]) -> None:
+        if self._memory is not None:
+            self._memory.drop(*what)
+
+    def _forget(self, *names: str) -> None:
+        """Forget prepared statements."""
+        for name in names:
+            self._statements.pop(name, None)
+            self._drop(("statement", name))
+
+    def _close_portals(self, names: Iterable[str] | None = None) -> None:
+        """Close portals of these names, all without."""
+        for name in tuple(self._portals) if names is None else names:
+            self._portals.pop(name, None)
+            self._drop(("portal", name), ("answer", name))
+
+    def _bind(self, message: Bind) -> Task | None:
+        prepared = self._prepared(message.statement)
         if message.portal and message.portal in self._portals:
             raise Failed("42P03", f'cursor "{message.portal}" already exists')
         if len(self._portals) >= MOST_NAMED:
             raise Failed("54000", f"a connection has at most {MOST_NAMED:,} portals")
-        if self._refused_in_transaction(statement.text):
-            raise Failed(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
-        count = len(statement.types)
+        self._require_no_failed_transaction(prepared.statement)
+        count = len(prepared.types)
         if len(message.values) != count:
             raise Failed(
                 "08P01",
                 f"bind message supplies {len(message.values)} parameters, but the statement requires {count}",
             )
-        size = sum(len(value or b"") for value in message.values)
-        self._require_room(size)
-        formats = _for_each(message.formats, count)
-        described = statement.described
-        types = statement.types if described is None else described.parameters
+        if prepared.described is None and not all(prepared.types):
+            self._binding = message
+            return InferTypes(prepared.statement, prepared.types)
+        self._bind_values(message, prepared)
+        return None
+
+    def inferred(self, found: tuple[int, ...] | Failure) -> None:
+        """Answers `InferTypes`."""
+        message, self._waiting, self._binding = self._binding, None, None
+        if message is None:
+            return
+        if isinstance(found, Failure):
+            self._failed(found)
+            return
+        try:
+            prepared = self._prepared(message.statement)
+            prepared.types = found
+            self._bind_values(message, prepared)
+        except Failed as error:
+            self._failed(error.failure)
+
+    def _bind_values(self, message: Bind, prepared: _Prepared) -> None:
+        described = prepared.described
+        types = prepared.types if described is None else described.parameters
+        formats = _for_each(message.formats, len(types))
         values = tuple(map(decoded, message.values, types, formats))
+        self._close_portals((message.portal,))
+        self._hold(("portal", message.portal), sum(len(value or b"") for value in message.values))
         columns = None if described is None else described.columns
-        is_described = described is not None
         self._portals[message.portal] = _Portal(
-            statement, values, message.results, columns, is_described, size
+            message.portal, prepared, values, message.results, columns, described is not None
         )
         self._out += backend.bind_complete()
 
-    def _require_room(self, size: int) -> None:
-        """Raises Failed where the statements and portals would hold more than `MOST_HELD` with so much more."""
-        texts = sum(len(statement.text) for statement in self._statements.values())
-        if texts + sum(portal.size for portal in self._portals.values()) + size > MOST_HELD:
-            raise Failed("54000", "the statements and portals of a connection hold too much", "close some")
-
     def _describe(self, kind: str, name: str) -> Task | None:
         if kind == "S":
-            statement = self._statement(name)
-            self._describing = ("S", statement)
-            if statement.described is not None:
-                self.described(statement.described)
+            prepared = self._prepared(name)
+            self._describing = prepared
+            if prepared.described is not None:
+                self.described(prepared.described)
                 return None
-            return DescribeStatement(statement.text, statement.types, None)
+            return DescribeStatement(prepared.statement, prepared.types, None)
         portal = self._portal(name)
-        self._describing = ("P", portal)
+        self._describing = portal
         if portal.is_described:
             self.described(Description(portal.columns, ()))
             return None
-        return DescribeStatement(portal.statement.text, portal.statement.types, portal.values)
+        prepared = portal.prepared
+        return DescribeStatement(prepared.statement, prepared.types, portal.values)
 
     def described(self, found: Description | Failure) -> None:
         """Answers `DescribeStatement`."""
         self._waiting = None
-        if self._describing is None:
+        of, self._describing = self._describing, None
+        if of is None:
             return
-        _, of = self._describing
-        self._describing = None
         if isinstance(found, Failure):
             self._failed(found)
             return
@@ -453,19 +563,19 @@ class Conversation:
         self._out += backend.row_description(found.columns, codes)
 
     def _execute(self, portal: _Portal, rows: int) -> Task | None:
-        if self._refused_in_transaction(portal.statement.text):
-            raise Failed(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
+        statement = portal.prepared.statement
+        self._require_no_failed_transaction(statement)
         if portal.answer is not None:
             self._send(portal, rows)
             return None
-        if not portal.statement.text:
+        if not statement.text:
             self._out += backend.empty_query()
             return None
-        self._running, self._limit = portal, rows
         # To a client that has not asked for the columns, rows of any columns are sent.
-        return RunStatement(
-            portal.statement.text, portal.values, portal.columns if portal.is_described else None
-        )
+        task = self._run(statement, portal.values, portal.columns if portal.is_described else None)
+        if task is not None:
+            self._running, self._limit = portal, rows
+        return task
 
     def answered(self, found: Answer | Failure) -> None:
         """Answers `RunStatement`."""
@@ -479,7 +589,7 @@ class Conversation:
         for name, value in found.statuses.items():
             self._out += backend.parameter_status(name, value)
         if isinstance(task, RunStatement):
-            self._follow(control(task.text))
+            self._follow(task.statement)
         try:
             if portal is None:
                 self._send_whole(found)
@@ -489,11 +599,18 @@ class Conversation:
         except Failed as error:
             self._failed(error.failure)
 
-    def _follow(self, command: str | None) -> None:
-        if command == "begin":
+    def _follow(self, statement: Statement) -> None:
+        """Take part in what a statement has done: a transaction's end closes all portals, DISCARD ALL forgets statements too."""
+        if statement.command == "begin":
             self._status = "T"
-        elif command in ("commit", "rollback"):
+        elif statement.command in ("commit", "rollback"):
             self._status = "I"
+            self._close_portals()
+        elif statement.command == "rollback to" and self._status == "E":
+            self._status = "T"
+        elif statement.words[:2] == ("discard", "all"):
+            self._close_portals()
+            self._forget(*tuple(self._statements))
 
     def _send_whole(self, found: Answer) -> None:
         if found.columns is not None:
@@ -512,6 +629,8 @@ class Conversation:
             self._out += backend.complete(found.tag)
             return
         codes = _for_each(portal.results, len(found.columns))
+        if limit and portal.sent + limit < len(found.rows) and self._portals.get(portal.name) is portal:
+            self._hold_rows(portal.name, found.size)
         sent = 0
         for row in itertools.islice(portal.rows, limit or None):
             self._out += _row(found.columns, codes, row)
@@ -522,6 +641,19 @@ class Conversation:
         else:
             self._out += backend.complete(_tag(found.tag, sent))
             portal.answer = replace(found, rows=())  # sent, and never sent again
+            self._drop(("answer", portal.name))
+
+    def _hold_rows(self, name: str, size: int) -> None:
+        """Raises Failed where the sessions of this person would hold too much with rows that wait to be fetched."""
+        try:
+            self._hold(("answer", name), size)
+        except Failed as error:
+            failure = error.failure
+            raise Failed(
+                failure.sqlstate,
+                f"{failure.message} to keep the rest of this answer",
+                "fetch all rows at once: what was charged is answered again free",
+            ) from None
 
     def _failed(self, failure: Failure) -> None:
         """Says an error; the rest of a simple query, or of a series up to Sync, is skipped."""
@@ -532,12 +664,15 @@ class Conversation:
         if self._simple is None:
             self._ignoring = True
         else:
-            self._simple = []
+            self._simple = deque()
 
 
-def _require_short(length: int) -> None:
-    if length > MOST_CHARACTERS:
-        raise Failed("54000", f"a text has at most {MOST_CHARACTERS:,} characters")
+def _name(words: tuple[str, ...]) -> str:
+    """The name that a word is: one in quotation marks as it stands. Raises Failed where there is no word."""
+    if not words:
+        raise Failed("42601", "a name or ALL is missing")
+    word = words[0]
+    return word[1:-1].replace('""', '"') if word.startswith('"') else word
 
 
 def _tag(tag: str, sent: int) -> str:

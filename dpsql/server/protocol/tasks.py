@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsql.server.memory import HeldMemory, Memory
 from dpsql.server.protocol.failure import Failure
 from dpsql.server.protocol.values import Column
+from dpsql.server.statements import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +48,64 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadText:
+    """Read the statements of a long text, while others go on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferTypes:
+    """Say of which types the parameters of a statement are, where the client states none (0)."""
+
+    statement: Statement
+    types: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeStatement:
     """Say of which columns an answer will be, and of which types its parameters are; charge nothing.
 
     `values` are None where they are not known yet.
     """
 
-    text: str
+    statement: Statement
     types: tuple[int, ...]
     values: tuple[Any, ...] | None
+
+    @property
+    def text(self) -> str:
+        """The statement's text."""
+        return self.statement.text
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatement:
     """Answer a statement. Where `columns` is not None, the client knows them already: other ones are a failure."""
 
-    text: str
+    statement: Statement
     values: tuple[Any, ...]
     columns: tuple[Column, ...] | None
-    start: int = 0
+
+    @property
+    def text(self) -> str:
+        """The statement's text."""
+        return self.statement.text
 
 
-Task = StartTLS | Cancel | LookUp | LogIn | Reject | DescribeStatement | RunStatement
+Task = StartTLS | Cancel | LookUp | LogIn | Reject | ReadText | InferTypes | DescribeStatement | RunStatement
+_UNSHARED = 8_000_000
+"""Bytes that a session holds whose person has no other limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """A session: its settings that clients follow, and by what its statements are cancelled."""
+    """A session: its settings that clients follow, by what its statements are cancelled, what it holds of its person's memory."""
 
     statuses: dict[str, str]
     process: int
     key: bytes
+    memory: HeldMemory = field(default_factory=lambda: Memory(_UNSHARED).open(""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +118,14 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: `columns` is None for a statement without rows. `statuses` are settings that it has changed."""
+    """An answer: `columns` is None for a statement without rows. `statuses` are settings that it has changed.
+
+    `size` is about how many bytes the rows take.
+    """
 
     tag: str
     columns: tuple[Column, ...] | None = None
     rows: Sequence[tuple[Any, ...]] = ()
     notices: tuple[Failure, ...] = ()
     statuses: dict[str, str] = field(default_factory=dict)
+    size: int = 0

@@ -45,6 +45,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
         "o := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
         "o, c := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
     ),
+    "pg_advisory_unlock_all": (" := ''",),
     "pg_collation_is_visible": ("o := true",),
     "pg_encoding_to_char": ("n := 'UTF8'",),
     "pg_function_is_visible": ("o := true",),

@@ -1,0 +1,142 @@
+"""Who is connected and what runs, through whichever door: for owners to look at and to end, for everybody their own.
+
+It belongs to the event loop. What is shown is of now alone; the audit log has what was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from dpsql.server.users import User
+
+_LONGEST_TEXT = 1_024
+"""Letters that are shown of a statement, as PostgreSQL shows them."""
+
+
+class Runs(Protocol):
+    """What a member runs, one statement after the other; see `Running`."""
+
+    @property
+    def text(self) -> str:
+        """The statement that runs, or ran last."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Whether a statement runs (active), waits for its turn (waiting), or none does (idle)."""
+        ...
+
+    @property
+    def since(self) -> datetime:
+        """When the state began."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs or waits for its client."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the statement that runs or waits for the owner."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A session or a request: `number` names it, `disconnect` ends it."""
+
+    number: int
+    user: User
+    door: str
+    peer: str
+    running: Runs
+    disconnect: Callable[[], None]
+    application: Callable[[], str]
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def row(self) -> dict[str, Any]:
+        """What is shown of it, by the names of pg_stat_activity's columns."""
+        state, since = self.running.state, self.running.since
+        return {
+            "pid": self.number,
+            "usename": self.user.name,
+            "application_name": self.application(),
+            "client_addr": self.peer,
+            "backend_start": self.began,
+            "query_start": since,
+            "state_change": since,
+            "wait_event": "turn" if state == "waiting" else None,
+            "state": "idle" if state == "idle" else "active",
+            "query": self.running.text[:_LONGEST_TEXT],
+            "backend_type": self.door,
+        }
+
+
+class Activity:
+    """The members that there are now."""
+
+    def __init__(self) -> None:
+        self._members = dict[int, Member]()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(
+        self,
+        user: User,
+        running: Runs,
+        *,
+        door: str,
+        peer: str,
+        disconnect: Callable[[], None],
+        application: Callable[[], str] = lambda: "",
+    ) -> int:
+        """Enters a member, and returns its number."""
+        self._loop = asyncio.get_running_loop()
+        number = secrets.randbelow(2**31 - 1) + 1
+        while number in self._members:
+            number = secrets.randbelow(2**31 - 1) + 1
+        self._members[number] = Member(number, user, door, peer, running, disconnect, application)
+        return number
+
+    def leave(self, number: int) -> None:
+        """Forgets a member that has ended."""
+        self._members.pop(number, None)
+
+    def seen_by(self, user: User) -> list[dict[str, Any]]:
+        """Return what a user sees: owners and auditors everybody, others themselves."""
+        return [each.row() for each in self._seen_by(user)]
+
+    def _seen_by(self, user: User) -> Iterator[Member]:
+        members = tuple(self._members.values())  # in one step, for a worker looks while the loop goes on
+        return (each for each in members if user.role.oversees or each.user.name == user.name)
+
+    def of(self, user: User, number: int) -> Member | None:
+        """The member of a number that a user may end: owners everybody's, others their own."""
+        found = self._members.get(number)
+        if found is None or not (user.role.owns or found.user.name == user.name):
+            return None
+        return found
+
+    def persons(self) -> set[str]:
+        """The names of the users that are there."""
+        return {each.user.name for each in self._members.values()}
+
+    def call(self, act: Callable[[], None]) -> None:
+        """Does something with a member in the event loop, from a worker."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(act)
+
+    def stop_all(self) -> None:
+        """Ends what runs for the owner, and leaves what waits."""
+        for each in tuple(self._members.values()):
+            if each.running.state == "active":
+                each.running.stop()
+
+    def disconnect(self, persons: Collection[str]) -> None:
+        """Ends the sessions of these persons."""
+        for each in tuple(self._members.values()):
+            if each.user.name in persons:
+                each.disconnect()

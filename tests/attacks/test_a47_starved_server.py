@@ -1,0 +1,262 @@
+"""A47: two analysts take all workers, all connections and the catalogue of a server for as long as they like.
+
+The owner could neither ask nor look, neither end their statements nor read another policy. Limits are a person's, and the
+owner always gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+from server.conftest import PASSWORD, POLICY, Served, prepared, serving
+from server.raw_client import DESCRIBE_PORTAL, SYNC, RawClient, bind, execute, parse, rows_of, state_of
+from server.test_attacks import Stuck
+
+from dpsql.errors import Error
+from dpsql.server import statements
+from dpsql.server.protocol.conversation import MOST_CHARACTERS
+from dpsql.server.service import Lane, Limits
+from dpsql.server.users import Role
+
+COUNT = "SELECT COUNT(*) FROM visits"
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert true()
+
+
+def ask(served: Served, user: str, sql: str, **options: str) -> list[Any]:
+    with psycopg.connect(served.dsn(user, **options), autocommit=True) as connection:
+        connection.execute("SET dpsql.epsilon = 0.1")
+        return connection.execute(sql).fetchall()
+
+
+@contextmanager
+def owned(folder: Path, **limits: Any) -> Iterator[Served]:
+    """A server whose owner is olga."""
+    prepared(folder)[1].add("olga", Role.owner, PASSWORD)
+    with serving(folder, policy=POLICY | {"data_version": "1"}, limits=Limits(**limits)) as served:
+        yield served
+
+
+@contextmanager
+def occupied(served: Served, statements: int) -> Iterator[list[Future[Any]]]:
+    """Ana's statements, which end when they are interrupted, on so many workers."""
+    plain, begun = served.service.connections._opened, [threading.Event() for _ in range(statements)]
+    left = iter(begun)
+    served.service.connections._opened = lambda name: (
+        cast("Any", Stuck(plain(name), next(left))) if name == "ana" else plain(name)
+    )
+    served.service.connections._idle.clear()
+    with ThreadPoolExecutor(statements) as pool:
+        told = [
+            pool.submit(ask, served, "ana", f"{COUNT} WHERE cost > {number}") for number in range(statements)
+        ]
+        try:
+            assert all(each.wait(30) for each in begun)
+            served.service.connections._opened = plain
+            yield told
+        finally:
+            served.loop.call_soon_threadsafe(served.service.activity.stop_all)
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path) -> None:
+    with owned(tmp_path, workers=2, running=2) as served, occupied(served, 2) as told:
+        token = served.token("olga")
+        assert ask(served, "olga", COUNT)
+        assert ask(served, "olga", "SHOW dpsql.budget")
+        assert ask(served, "olga", "SELECT relname FROM pg_class LIMIT 1")
+        assert served.ask("/v1/query", {"sql": COUNT, "epsilon": "0.1"}, token=token).status == 200
+        for path in ("/v1/budget?all=1", "/v1/entries", "/v1/history", "/v1/catalogue", "/v1/users"):
+            assert served.ask(path, token=token).status == 200
+        # Others look as well; only private rows are out of their reach.
+        assert ask(served, "bob", "SHOW dpsql.budget")
+        assert ask(served, "bob", "SELECT relname FROM pg_class LIMIT 1")
+        assert not any(each.done() for each in told)
+        running = ask(
+            served,
+            "olga",
+            "SELECT pid, query FROM pg_stat_activity WHERE usename = 'ana' AND state = 'active' ORDER BY query",
+        )
+        assert [query for _, query in running] == [f"{COUNT} WHERE cost > {number}" for number in (0, 1)]
+        first, second = (pid for pid, _ in running)
+        for user in ("bob", "eve"):
+            assert ask(served, user, f"SELECT pg_cancel_backend({first})") == [(False,)]
+        assert ask(served, "bob", "SELECT pid FROM pg_stat_activity WHERE usename = 'ana'") == []
+        assert not told[0].done()
+        assert ask(served, "olga", f"SELECT pg_cancel_backend({first})") == [(True,)]
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            told[0].result(30)
+        assert not told[1].done()
+        assert served.ask(f"/v1/statements/{second}", method="DELETE", token=token).json == {"ended": second}
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            told[1].result(30)
+        ended = [event.facts for event in served.audit if event.name == "statement ended"]
+        assert [(facts["by"], facts["user"]) for facts in ended] == [("olga", "ana")] * 2
+
+
+@pytest.mark.timeout(120)
+def test_the_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
+    with (
+        owned(tmp_path, workers=2, running=2, owner_workers=0) as served,
+        occupied(served, 2),
+        pytest.raises(psycopg.errors.QueryCanceled, match="before it began"),
+    ):
+        ask(served, "olga", COUNT, options="'-c statement_timeout=1s'")
+
+
+@pytest.mark.timeout(120)
+def test_a_reload_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
+    """It was refused for as long as one statement ran."""
+
+    async def reload(served: Served) -> str:
+        try:
+            await served.service.reload(POLICY | {"data_version": "1", "min_epsilon": "0.001"})
+        except Error as error:
+            return error.code
+        return ""
+
+    with owned(tmp_path, workers=2, drain_seconds=0.5) as served, occupied(served, 1) as told:
+        assert asyncio.run_coroutine_threadsafe(reload(served), served.loop).result(60) == ""
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            told[0].result(30)
+        assert served.service.reloads == 1
+        assert ask(served, "olga", COUNT)
+
+
+@pytest.mark.timeout(120)
+def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
+    """Ana gets as many as she leaves to others, bob as many as are left to others then, the owner gets in after both."""
+    with owned(tmp_path, connections=8, owner_connections=2) as served, ExitStack() as held:
+        for user, most in (("ana", 4), ("bob", 2)):
+            for _ in range(most):
+                held.enter_context(psycopg.connect(served.dsn(user)))
+            with pytest.raises(psycopg.OperationalError, match="too many clients"):
+                psycopg.connect(served.dsn(user))
+        for user in ("eve", "carl"):
+            if user == "carl":
+                served.service.users.add("carl", Role.analyst, PASSWORD)
+            held.enter_context(psycopg.connect(served.dsn(user)))
+        for _ in range(2):
+            held.enter_context(psycopg.connect(served.dsn("olga")))
+        with pytest.raises(psycopg.OperationalError, match="too many clients"):
+            psycopg.connect(served.dsn("olga"))
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_gets_in_by_http_where_all_connections_are_taken(tmp_path: Path) -> None:
+    """From the same address as the crowd, who would fill the places beyond the limit, too."""
+    with owned(tmp_path, connections=4, owner_connections=2) as served, ExitStack() as held:
+        token, other = served.token("olga"), served.token("ana")
+        for _ in range(10):
+            held.enter_context(socket.create_connection(("127.0.0.1", served.http), timeout=30))
+        until(lambda: len(served.door.late) == 2)
+        assert served.ask("/v1/statements", token=other).code == "busy"
+        assert served.ask("/v1/statements", token=token).status == 200
+
+
+@pytest.mark.timeout(120)
+def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> None:
+    """Over as many connections as there are; and a transaction's end lets all go."""
+    crossed = ", ".join(f"pg_type t{number}" for number in range(4))
+    rows = f"SELECT t0.typname, t1.typname FROM {crossed} LIMIT 5000"
+    with owned(tmp_path, held_bytes=3_000_000) as served, ExitStack() as stack:
+        suspended, refused = 0, 0
+        sessions = [stack.enter_context(RawClient(served.port, "ana", PASSWORD)) for _ in range(3)]
+        for session in sessions:
+            session.query("BEGIN")
+            for number in range(4):
+                state = fetch_one(session, f"p{number}", rows)
+                suspended, refused = suspended + (state is None), refused + (state == "53200")
+                if state is not None:
+                    break
+        held = served.service.memory.held("ana")
+        assert 1 <= suspended <= 4
+        assert refused >= 2
+        assert held <= 3_000_000
+        with RawClient(served.port, "bob", PASSWORD) as other:
+            other.query("BEGIN")
+            assert fetch_one(other, "p", rows) is None
+        for session in sessions:
+            session.query("ROLLBACK")
+        assert served.service.memory.held("ana") < held / 10
+
+
+def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:
+    """Binds a portal and fetches one row of it: the SQLSTATE of an error, None where the rest waits."""
+    told = client.ask(parse(sql), bind(portal), execute(portal, 1), SYNC)
+    assert state_of(told) or [kind for kind, _ in told][-2:] == ["s", "Z"]
+    return state_of(told)
+
+
+@pytest.mark.timeout(120)
+def test_long_texts_are_not_read_where_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million letters took a second of everybody's; the event loop reads short texts alone, and few of them at once."""
+    read, words = list[tuple[bool, int]](), statements._words
+
+    def counted(text: str) -> Iterator[tuple[str, int, int]]:
+        read.append((threading.get_ident() == loop[0], len(text)))
+        return words(text)
+
+    with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD) as client:
+        loop = [asyncio.run_coroutine_threadsafe(_thread(), served.loop).result(30)]
+        monkeypatch.setattr(statements, "_words", counted)
+        for text in (
+            ";" * (MOST_CHARACTERS - 1),
+            "SHOW " + "a " * 40_000,
+            "a " * 49_000,
+            "--\n" * 30_000,
+            "/*" * 49_000,
+            "SELECT " + "$1 " * 30_000,
+            "BEGIN;" * 16_000,
+            "'a' " * 24_000,
+        ):
+            client.query(text)
+            client.ask(parse(text), bind(), DESCRIBE_PORTAL, execute(), SYNC)
+        assert state_of(client.query("SELECT 1" + " " * MOST_CHARACTERS)) == "54000"
+        assert rows_of(client.query("SELECT 1")) == [["1"]]
+    assert {in_loop for in_loop, _ in read} == {True, False}
+    assert max(length for in_loop, length in read if in_loop) <= 10_000
+
+
+async def _thread() -> int:
+    return threading.get_ident()
+
+
+@pytest.mark.timeout(120)
+def test_slow_catalogue_queries_hold_up_those_who_ask_them(tmp_path: Path) -> None:
+    """Four of ana's run one after the other, and bob's is answered before most of them."""
+    crossed = ", ".join(f"pg_type t{number}" for number in range(8))
+    slow = f"SELECT count(*) FROM {crossed} WHERE t0.typname || t1.typname || t2.typname || t7.typname = 'x'"
+    order = list[tuple[str, str | None]]()
+
+    def told(served: Served, user: str, sql: str) -> None:
+        state = None
+        try:
+            ask(served, user, sql)
+        except psycopg.Error as error:
+            state = error.sqlstate
+        order.append((user, state))
+
+    with owned(tmp_path, catalogue_seconds=3) as served, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(told, served, "ana", slow) for _ in range(4)]
+        until(lambda: served.service.turns._queues[Lane.looking].asking["ana"] >= 2)
+        asked += [pool.submit(told, served, "bob", "SELECT relname FROM pg_class LIMIT 1")]
+        for each in asked:
+            each.result(60)
+    assert sorted(order) == [("ana", "57014")] * 4 + [("bob", None)]
+    assert ("bob", None) in order[:3]
