@@ -7,10 +7,10 @@ the rest. No SQL text is translated: each engine's statement is written from the
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from dpsql.plan.expr import Call, Column
+from dpsql.plan.expr import Call, Column, WorkRule
 from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ class Dialect(Protocol):
     @property
     def places(self) -> bool:
         """Whether a group key of a declared domain is grouped by its index in the domain."""
+        ...
+
+    @property
+    def work(self) -> Mapping[str, WorkRule]:
+        """The work of functions for one row, by their names in the registry, where it is not that of DuckDB."""
         ...
 
     @property

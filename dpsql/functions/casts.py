@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from dpsql.functions.enclosures import Rule, constantly, doubles
+from dpsql.functions.growth import as_long, at_most, written
 from dpsql.functions.moments import mapped
 from dpsql.functions.signatures import ANY, INTEGER, fixed
 from dpsql.plan.expr import Expr, Function, Literal
@@ -141,6 +142,7 @@ ENTRIES = (
         fixed(Type.VARCHAR, ANY),
         "TRY_CAST({0} AS VARCHAR)",
         _TOTAL,
+        size=written,
         example=("CAST(6 AS VARCHAR)", "6"),
     ),
     Function(
@@ -151,6 +153,7 @@ ENTRIES = (
         f"{_TOTAL}; of a DECIMAL, with all its digits after the point, which are constants",
         literals=frozenset({1, 2}),
         check=_precision,
+        size=at_most(48),
         example=("CAST(CAST('2.5' AS DECIMAL(10, 2)) AS VARCHAR)", "2.50"),
     ),
     Function(
@@ -206,6 +209,7 @@ ENTRIES = (
         fixed(Type.BLOB, (Type.VARCHAR, Type.BLOB)),
         "TRY_CAST({0} AS BLOB)",
         _TOTAL,
+        size=as_long,
         example=("CAST(CAST('a' || 'b' AS BLOB) AS VARCHAR)", "ab"),
     ),
 )

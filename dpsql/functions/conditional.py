@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from dpsql.functions.enclosures import unchanged
+from dpsql.functions.growth import as_long, longest, shorter, untouched
 from dpsql.functions.signatures import several
 from dpsql.plan.expr import Expr, Function, is_null
 from dpsql.plan.interval import Interval, hull
@@ -40,6 +41,8 @@ ENTRIES = (
         _case,
         "CASE {case} END",
         _CHOICE,
+        size=longest,
+        work=untouched,
         example=("CASE WHEN 6 > 3 THEN 'more' ELSE 'less' END", "more"),
     ),
     Function(
@@ -50,6 +53,8 @@ ENTRIES = (
         _CHOICE,
         interval=_coalesce,
         names=("coalesce", "ifnull"),
+        size=longest,
+        work=untouched,
         example=("COALESCE(NULL, 6)", "6"),
     ),
     Function(
@@ -61,6 +66,8 @@ ENTRIES = (
         interval=unchanged,
         doubled=frozenset({0}),
         names=("nullif",),
+        size=as_long,
+        work=shorter,
         example=("NULLIF(6, 6)", "NULL"),
     ),
 )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from dpsql.functions.enclosures import Rule, constantly, widened
+from dpsql.functions.growth import at_most, formatted
 from dpsql.functions.moments import UNITS, at_end, ends, every, mapped, truncate
 from dpsql.functions.signatures import TEMPORAL, TEXT, fixed
 from dpsql.plan.expr import Expr, Function
@@ -170,6 +171,7 @@ def _name(name: str, words: tuple[str, ...], example: str) -> Function:
         f"TRY({name.upper()}(TRY_CAST({{0}} AS TIMESTAMP)))",
         _TOTAL,
         strict=True,
+        size=at_most(16),
         values=lambda _, __: words,
         names=(name,),
         example=(f"{name.upper()}({_EXAMPLE})", example),
@@ -241,6 +243,7 @@ ENTRIES = (
         literals=frozenset({1}),
         check=_format,
         tried=True,
+        size=formatted,
         names=("strftime",),
         example=("STRFTIME(DATE '2024-02-29', '%Y-%m')", "2024-02"),
     ),

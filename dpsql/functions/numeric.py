@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from dpsql.functions.enclosures import Rule, constantly, doubles, machine
+from dpsql.functions.growth import longest
 from dpsql.functions.operators import NO_OVERFLOW
 from dpsql.functions.signatures import INTEGER, NUMBER, TEMPORAL, fixed, numbers, several
 from dpsql.plan.expr import Expr, Function, Literal, is_null
@@ -158,6 +159,7 @@ def _extreme(name: str, interval: Rule, example: str) -> Function:
         f"{word}({{args}})",
         _CHOICE,
         interval=interval,
+        size=longest,
         names=(name,),
         example=(f"{word}(6, 3, NULL)", example),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpsql.functions.enclosures import Rule, constantly, machine, rounded
+from dpsql.functions.growth import of_each, shorter, untouched
 from dpsql.functions.signatures import ANY, NUMBER, booleans, comparable, fixed, numbers
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
@@ -67,6 +68,7 @@ def _comparison(name: str, symbol: str, example: str) -> Function:
         _COMPARES,
         interval=_TRUTH,
         strict=True,
+        work=shorter,
         example=(f"6 {symbol} 3", example),
     )
 
@@ -165,6 +167,7 @@ ENTRIES = (
         interval=_TRUTH,
         strict=True,
         certain=True,
+        work=untouched,
         example=("6 IS NULL", "false"),
     ),
     _judgement("is_true", "TRUE", "true"),
@@ -177,6 +180,7 @@ ENTRIES = (
         _COMPARES,
         interval=_TRUTH,
         doubled=frozenset({0}),
+        work=of_each,
         example=("6 IN (3, 6)", "true"),
     ),
 )

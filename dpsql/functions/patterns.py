@@ -1,13 +1,14 @@
 """Pattern matching: LIKE, GLOB and regular expressions, with constant patterns.
 
-A regular expression takes time in proportion to the text. Whether it is one is tried on an engine without
-data, before anything is charged.
+A regular expression takes time in proportion to the text and to its states, but for REGEXP_REPLACE of every match
+(`regex_size`). Whether it is one is tried on an engine without data, before anything is charged.
 """
 
 from __future__ import annotations
 
 import re
 
+from dpsql.functions import growth
 from dpsql.functions.enclosures import constantly
 from dpsql.functions.signatures import INTEGER, TEXT, fixed, written
 from dpsql.plan.expr import Function
@@ -51,11 +52,6 @@ def _rewriting(values: tuple[Value, ...]) -> str | None:
     return _expression(values[:1])
 
 
-def _rewritten(values: tuple[Value, ...]) -> int:
-    """Before and after each character, the constant part may be put in; each group may be the whole text."""
-    return 1 + len(str(values[1]).encode())
-
-
 def _like(name: str, word: str, example: tuple[str, str]) -> Function:
     return Function(
         name,
@@ -66,6 +62,7 @@ def _like(name: str, word: str, example: tuple[str, str]) -> Function:
         interval=_TRUTH,
         strict=True,
         literals=frozenset({1}),
+        work=growth.liked if name == "like" else growth.each_pair(),
         example=example,
     )
 
@@ -82,6 +79,7 @@ def _like_escape(name: str, word: str, example: tuple[str, str]) -> Function:
         literals=frozenset({1, 2}),
         check=_escaped if name == "like" else _escaped_in_any_case,
         names=(f"{name}_escape",),
+        work=growth.each_pair(),
         example=example,
     )
 
@@ -100,6 +98,7 @@ def _matching(name: str, word: str, names: tuple[str, ...], example: tuple[str, 
         literals=frozenset(range(1, len(arguments) + 1)),
         check=_expression,
         tried=True,
+        work=growth.matched,
         names=names,
         example=example,
     )
@@ -118,6 +117,8 @@ def _extraction(
         literals=frozenset(range(1, len(types) + 1)),
         check=_expression,
         tried=True,
+        size=growth.as_long,
+        work=growth.matched,
         names=("regexp_extract",),
         example=example,
     )
@@ -134,7 +135,8 @@ def _replacement(name: str, arguments: str, count: int, example: tuple[str, str]
         literals=frozenset(range(1, count + 1)),
         check=_rewriting,
         tried=True,
-        growth=_rewritten,
+        size=growth.rewritten,
+        work=growth.matched_everywhere,
         names=("regexp_replace",),
         example=example,
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+from dpsql.functions import growth
 from dpsql.functions.enclosures import constantly
 from dpsql.functions.signatures import INTEGER, TEXT, fixed, several, written
-from dpsql.plan.expr import Function
+from dpsql.plan.expr import Function, SizeRule, WorkRule
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
@@ -17,9 +20,13 @@ MOST_PARTS = 1_000
 """The last part of a text that can be taken."""
 MOST_CONSTANT = 1_000
 """Most characters of a constant that is put into a text."""
+MOST_COMPARED = 1_000
+"""The first characters of a text by which it is said how alike it is to another one."""
+_BEGINNING = f"LEFT({{0}}, {MOST_COMPARED})"
 _DEFINED = "defined for every text"
 _CONSTANTS = "defined for every text; the positions are constants within 32 bits"
 _LENGTH = constantly(Interval(0, 2**32))
+_LETTERS = growth.multiplied(Fraction(3, 2))
 _SIMILARITY = constantly(Interval(0, 1))
 
 
@@ -56,17 +63,13 @@ def _place(values: tuple[Value, ...]) -> str | None:
     return _short(values[:1]) if fits else f"a place between 1 and {MOST_PARTS:,}"
 
 
-def _times(values: tuple[Value, ...]) -> int:
-    return max(1, values[0]) if isinstance(values[0], int) else 1
-
-
-def _replaced(values: tuple[Value, ...]) -> int:
-    """How many characters come in place of one, rounded up."""
-    found, new = (len(str(value).encode()) for value in values)
-    return max(1, -(-new // max(1, found)))
-
-
-def _text(word: str, example: tuple[str, str], *aliases: str) -> Function:
+def _text(
+    word: str,
+    example: tuple[str, str],
+    *aliases: str,
+    size: SizeRule = growth.as_long,
+    work: WorkRule | None = None,
+) -> Function:
     """A function from text to text."""
     return Function(
         word.lower(),
@@ -76,6 +79,8 @@ def _text(word: str, example: tuple[str, str], *aliases: str) -> Function:
         _DEFINED,
         strict=True,
         names=(word.lower(), *aliases),
+        size=size,
+        work=work,
         example=example,
     )
 
@@ -90,11 +95,19 @@ def _trimmed(word: str, example: tuple[str, str]) -> Function:
         _DEFINED,
         strict=True,
         names=(word.lower(),),
+        size=growth.as_long,
+        work=growth.each_byte(8),
         example=example,
     )
 
 
-def _number(word: str, interval: Interval, example: tuple[str, str], *aliases: str) -> Function:
+def _number(
+    word: str,
+    interval: Interval,
+    example: tuple[str, str],
+    *aliases: str,
+    work: WorkRule | None = None,
+) -> Function:
     """A function from text to a whole number."""
     return Function(
         word.lower(),
@@ -105,11 +118,18 @@ def _number(word: str, interval: Interval, example: tuple[str, str], *aliases: s
         interval=constantly(interval),
         strict=True,
         names=(word.lower(), *aliases),
+        work=work,
         example=example,
     )
 
 
-def _part(word: str, example: tuple[str, str], *arguments: str, **more: str) -> Function:
+def _part(
+    word: str,
+    example: tuple[str, str],
+    *arguments: str,
+    size: SizeRule = growth.as_long,
+    **more: str,
+) -> Function:
     """A function that takes a part of a text, by constant positions."""
     return Function(
         more.get("name", word.lower()),
@@ -121,6 +141,8 @@ def _part(word: str, example: tuple[str, str], *arguments: str, **more: str) -> 
         literals=frozenset(range(1, len(arguments) + 1)),
         check=_offsets,
         names=(word.lower(), *((more["alias"],) if "alias" in more else ())),
+        size=size,
+        work=growth.each_byte(8 if "GRAPHEME" in word else 2),
         example=example,
     )
 
@@ -136,6 +158,7 @@ def _padded(word: str, example: tuple[str, str]) -> Function:
         literals=frozenset({1, 2}),
         check=_padding,
         names=(word.lower(),),
+        size=growth.padded,
         example=example,
     )
 
@@ -151,24 +174,26 @@ def _search(word: str, result: Type, example: tuple[str, str], *aliases: str) ->
         interval=_LENGTH if result is Type.INTEGER else constantly(Interval(0, 1)),
         strict=True,
         names=(word.lower(), *aliases),
+        work=growth.sought,
         example=example,
     )
 
 
 def _alike(word: str, result: Type, example: tuple[str, str], *aliases: str, sql: str = "") -> Function:
-    """How alike a text is to a constant."""
+    """How alike a text is to a constant, by its first letters: the work is in proportion to the product of both."""
     return Function(
         word.lower(),
         f"{word}(s, 'text')",
         fixed(result, TEXT, TEXT),
-        sql or f"{word}({{0}}, {{1}})",
-        "defined for every text; the other is a short constant",
+        sql or f"{word}({_BEGINNING}, {{1}})",
+        f"defined for every text, of which the first {MOST_COMPARED:,} characters are compared; the other is a short constant",
         interval=_LENGTH if result is Type.INTEGER else _SIMILARITY,
         strict=not sql,
         doubled=frozenset({0} if "NULLIF" in sql else ()),
         literals=frozenset({1}),
         check=_short if not sql else _filled,
         names=(word.lower(), *aliases),
+        work=growth.each_pair(8, cut=MOST_COMPARED),
         example=example,
     )
 
@@ -184,24 +209,30 @@ def _overlay(name: str, signature: str, sql: str, example: tuple[str, str], plac
         literals=frozenset(range(1, places + 1)),
         check=_short,
         names=("overlay",),
+        size=growth.overlaid,
         example=example,
     )
 
 
 ENTRIES = (
-    _text("LOWER", ("LOWER('Ab')", "ab"), "lcase"),
-    _text("UPPER", ("UPPER('Ab')", "AB"), "ucase"),
-    _text("REVERSE", ("REVERSE('abc')", "cba")),
+    _text("LOWER", ("LOWER('Ab')", "ab"), "lcase", size=_LETTERS, work=growth.each_byte(8)),
+    _text("UPPER", ("UPPER('Ab')", "AB"), "ucase", size=_LETTERS, work=growth.each_byte(8)),
+    _text("REVERSE", ("REVERSE('abc')", "cba"), work=growth.each_byte(8)),
     _text("TRIM", ("TRIM('  ab ')", "ab")),
     _text("LTRIM", ("LTRIM('  ab')", "ab")),
     _text("RTRIM", ("RTRIM('ab  ')", "ab")),
-    _text("STRIP_ACCENTS", ("STRIP_ACCENTS('née')", "nee")),
-    _text("NFC_NORMALIZE", ("NFC_NORMALIZE('née')", "née")),
+    _text("STRIP_ACCENTS", ("STRIP_ACCENTS('née')", "nee"), size=_LETTERS, work=growth.each_byte(40)),
+    _text(
+        "NFC_NORMALIZE",
+        ("NFC_NORMALIZE('née')", "née"),
+        size=growth.multiplied(Fraction(3)),
+        work=growth.each_square(40, 8),
+    ),
     _trimmed("TRIM", ("TRIM('xabx', 'x')", "ab")),
     _trimmed("LTRIM", ("LTRIM('xabx', 'x')", "abx")),
     _trimmed("RTRIM", ("RTRIM('xabx', 'x')", "xab")),
     _number("LENGTH", Interval(0, 2**32), ("LENGTH('née')", "3"), "len", "char_length", "character_length"),
-    _number("LENGTH_GRAPHEME", Interval(0, 2**32), ("LENGTH_GRAPHEME('née')", "3")),
+    _number("LENGTH_GRAPHEME", Interval(0, 2**32), ("LENGTH_GRAPHEME('née')", "3"), work=growth.each_byte(8)),
     _number("STRLEN", Interval(0, 2**32), ("STRLEN('née')", "4")),
     _number("BIT_LENGTH", Interval(0, 2**35), ("BIT_LENGTH('née')", "32")),
     _number("ASCII", Interval(0, 0x10FFFF), ("ASCII('née')", "110")),
@@ -213,16 +244,24 @@ ENTRIES = (
         "TRY(CHR(TRY_CAST({0} AS INTEGER)))",
         "TRY gives NULL where there is no such character",
         names=("chr",),
+        size=growth.at_most(growth.LETTER),
         example=("CHR(65)", "A"),
     ),
     _part("SUBSTRING", ("SUBSTRING('abcdef', 3)", "cdef"), "start", name="substring_from", alias="substr"),
-    _part("SUBSTRING", ("SUBSTRING('abcdef', 3, 2)", "cd"), "start", "length", alias="substr"),
+    _part(
+        "SUBSTRING",
+        ("SUBSTRING('abcdef', 3, 2)", "cd"),
+        "start",
+        "length",
+        alias="substr",
+        size=growth.part_of(2),
+    ),
     _part(
         "SUBSTRING_GRAPHEME", ("SUBSTRING_GRAPHEME('née', 2)", "ée"), "start", name="substring_grapheme_from"
     ),
     _part("SUBSTRING_GRAPHEME", ("SUBSTRING_GRAPHEME('née', 2, 1)", "é"), "start", "length"),
-    _part("LEFT", ("LEFT('abcdef', 2)", "ab"), "count"),
-    _part("RIGHT", ("RIGHT('abcdef', 2)", "ef"), "count"),
+    _part("LEFT", ("LEFT('abcdef', 2)", "ab"), "count", size=growth.part_of(1)),
+    _part("RIGHT", ("RIGHT('abcdef', 2)", "ef"), "count", size=growth.part_of(1)),
     _part("LEFT_GRAPHEME", ("LEFT_GRAPHEME('née', 2)", "né"), "count"),
     _part("RIGHT_GRAPHEME", ("RIGHT_GRAPHEME('née', 2)", "ée"), "count"),
     _padded("LPAD", ("LPAD('7', 3, '0')", "007")),
@@ -236,7 +275,7 @@ ENTRIES = (
         strict=True,
         literals=frozenset({1}),
         check=_repeats,
-        growth=_times,
+        size=growth.repeated,
         names=("repeat",),
         example=("REPEAT('ab', 3)", "ababab"),
     ),
@@ -249,7 +288,8 @@ ENTRIES = (
         strict=True,
         literals=frozenset({1, 2}),
         check=_short,
-        growth=_replaced,
+        size=growth.replaced,
+        work=growth.replacing,
         names=("replace",),
         example=("REPLACE('abc', 'b', 'xy')", "axyc"),
     ),
@@ -262,6 +302,8 @@ ENTRIES = (
         strict=True,
         literals=frozenset({1, 2}),
         check=_short,
+        size=growth.translated,
+        work=growth.each_byte(8),
         names=("translate",),
         example=("TRANSLATE('abc', 'ab', 'x')", "xc"),
     ),
@@ -288,6 +330,8 @@ ENTRIES = (
         strict=True,
         literals=frozenset({1, 2}),
         check=_place,
+        size=growth.as_long,
+        work=growth.each_byte(20),
         names=("split_part",),
         example=("SPLIT_PART('a-b-c', '-', 2)", "b"),
     ),
@@ -303,6 +347,7 @@ ENTRIES = (
         _DEFINED,
         strict=True,
         names=("||",),
+        size=growth.together,
         example=("'a' || 1", "a1"),
     ),
     Function(
@@ -313,6 +358,7 @@ ENTRIES = (
         "defined for every text; NULL is left out",
         certain=True,
         names=("concat",),
+        size=growth.together,
         example=("CONCAT('a', NULL, 1)", "a1"),
     ),
     Function(
@@ -322,6 +368,7 @@ ENTRIES = (
         "CONCAT_WS({args})",
         "defined for every text; NULL is left out",
         names=("concat_ws",),
+        size=growth.separated,
         example=("CONCAT_WS('-', 'a', NULL, 'b')", "a-b"),
     ),
     Function(
@@ -332,6 +379,7 @@ ENTRIES = (
         "defined for all 64 bits",
         strict=True,
         names=("hex", "to_hex"),
+        size=growth.at_most(16),
         example=("HEX(255)", "FF"),
     ),
     Function(
@@ -342,6 +390,7 @@ ENTRIES = (
         "defined for all 64 bits",
         strict=True,
         names=("bin", "to_binary"),
+        size=growth.at_most(64),
         example=("BIN(5)", "101"),
     ),
     Function(
@@ -352,6 +401,7 @@ ENTRIES = (
         "defined for all 64 bits",
         strict=True,
         names=("format_bytes", "formatreadablesize"),
+        size=growth.at_most(40),
         example=("FORMAT_BYTES(2048)", "2.0 KiB"),
     ),
     _alike("LEVENSHTEIN", Type.INTEGER, ("LEVENSHTEIN('abc', 'adc')", "1"), "editdist3"),
@@ -362,6 +412,6 @@ ENTRIES = (
         "JACCARD",
         Type.DOUBLE,
         ("JACCARD('abc', 'bcd')", "0.5"),
-        sql="JACCARD(NULLIF({0}, ''), {1})",
+        sql=f"JACCARD(NULLIF({_BEGINNING}, ''), {{1}})",
     ),
 )

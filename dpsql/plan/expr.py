@@ -6,12 +6,13 @@ visitor serves them all: the entry knows the result's type, its interval and how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.tags import TaggedEnum, later
+from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
 UNIT_IDENTITY = "unit"
@@ -156,9 +157,9 @@ class Function:
     nesting them takes time and memory without end.
 
     `literals` are the argument positions that must be constants. `check` says what is wrong with them,
-    in the order of their positions; where it is `tried`, an engine without data says so too. `growth` is
-    the most by which they can multiply the length of a text. `example` is a call of constants and what
-    it gives, as text.
+    in the order of their positions; where it is `tried`, an engine without data says so too. `size` bounds the text
+    that it gives by bounds on its arguments' texts, and `work` what it does for one row, which is to read and write each of
+    them once where it is None. `example` is a call of constants and what it gives, as text.
     """
 
     name: str
@@ -178,7 +179,8 @@ class Function:
     values: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Iterable[Value] | None] = lambda _, __: None
     check: Callable[[tuple[Value, ...]], str | None] = lambda _: None
     tried: bool = False
-    growth: Callable[[tuple[Value, ...]], int] | None = None
+    size: SizeRule | None = None
+    work: WorkRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,3 +338,9 @@ def windowed(expr: Expr) -> bool:
 def is_null(expr: Expr) -> bool:
     """Whether an expression is the constant NULL, of whatever type."""
     return isinstance(expr, Literal) and expr.value is None
+
+
+SizeRule = Callable[[Sequence[Expr], Sequence[TextSize]], TextSize]
+"""How long a text is that is computed of arguments whose texts are so long."""
+WorkRule = Callable[[Sequence[Expr], Sequence[TextSize]], int]
+"""How much work it is to compute a value of them."""

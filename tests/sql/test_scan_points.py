@@ -43,7 +43,7 @@ RULES = {
 }
 JOINS = {
     "a unit's row": "SELECT town, SUM(cost) FROM people JOIN visits ON id = person GROUP BY town",
-    "and public rows": "SELECT name, SUM(cost) FROM people JOIN visits ON id = person JOIN towns ON town = number GROUP BY name",
+    "and public rows": "SELECT area, SUM(cost) FROM people JOIN visits ON id = person JOIN towns ON town = number GROUP BY area",
     "some without a row": "SELECT town, SUM(cost), COUNT(cost) FROM visits LEFT JOIN people ON person = id GROUP BY town",
 }
 
@@ -62,7 +62,7 @@ def database(keys: str) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as made:
         made.execute(
             f"CREATE TABLE people AS SELECT {ids} AS id, range % 10 AS town FROM range(1, 2001);"
-            f"CREATE TABLE towns AS SELECT {numbers} AS number, 't' || range % 5 AS name FROM range(10);"
+            f"CREATE TABLE towns AS SELECT {numbers} AS number, range % 5 AS area FROM range(10);"
             "CREATE TABLE visits AS SELECT NULLIF(range % 2500, 3) AS person, CASE WHEN range % 17 = 0 THEN NULL"
             " WHEN range % 19 = 0 THEN 'NaN' WHEN range % 23 = 0 THEN '-Infinity' ELSE range % 1009 / 7.0 END AS cost"
             " FROM range(200000)"

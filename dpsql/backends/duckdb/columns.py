@@ -1,6 +1,7 @@
 """Sanitized columns: widened to a common type, clamped to declared bounds, NULL outside a declared domain.
 
-Claim: every value that is read is in the column's interval or domain, or is NULL; it is never NaN, and every text is UTF-8.
+Claim: every value that is read is in the column's interval or domain, or is NULL; it is never NaN, and every text is UTF-8;
+each text or blob has at most `MOST_STORED` bytes.
 Why: each expression is total over the engine type; the condition that keeps a value is false for NaN, which the engine
 orders above infinity.
 Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinities.
@@ -15,6 +16,7 @@ from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
 from dpsql.backends.duckdb.values import NAN, constant
 from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column, Facts
+from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
@@ -24,7 +26,16 @@ _CLAMPS = Clamps(constant, NAN, INFINITY)
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    return _CLAMPS.clean(_raw(column), widened(column), column.facts)
+    facts, read = column.facts, widened(column)
+    if facts.domain is None and facts.type in (Type.VARCHAR, Type.BLOB):
+        return _bounded(read, facts.type)
+    return _CLAMPS.clean(_raw(column), read, facts)
+
+
+def _bounded(read: str, kind: Type) -> str:
+    """A text or blob that is not too long: within the expression, where no optimizer moves it away."""
+    length = "STRLEN" if kind is Type.VARCHAR else "OCTET_LENGTH"
+    return f"CASE WHEN {length}({read}) <= {MOST_STORED} THEN {read} END"
 
 
 def widened(column: Column) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.duckdb import columns, values
 from dpsql.backends.quoting import identifier, table_name
-from dpsql.plan.expr import Call, Column
+from dpsql.plan.expr import Call, Column, WorkRule
 from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class DuckDBDialect:
     frames_of_groups: bool = True
     in_turn: bool = False
     by_place: frozenset[str] = frozenset()
+    work: Mapping[str, WorkRule] = field(default_factory=dict)
 
     def require(self, release: Release) -> None:
         """Nothing is refused: what is lowered is what this engine can do."""

@@ -1,7 +1,7 @@
 """Sanitized columns of PostgreSQL's tables: widened, clamped to declared bounds, NULL outside a declared domain.
 
 Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
-of the years 1 to 9999, and each text or blob has at most `MOST_BYTES`. No stored value makes the reading fail.
+of the years 1 to 9999, and each text or blob has at most `MOST_STORED`. No stored value makes the reading fail.
 Why: what can fail stands in a branch of a CASE whose condition excludes the values for which it does, and PostgreSQL
 evaluates a branch for rows that take it alone, where it reads a column. What is written of these columns rests on these
 bounds, not on conditions of the query.
@@ -17,11 +17,10 @@ from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, constant
 from dpsql.backends.quoting import identifier
 from dpsql.plan.expr import Column
+from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import UNLIMITED, element
 
-MOST_BYTES = 2**20
-"""Longer texts are read as NULL: a text of PostgreSQL has at most 1 GB, and what is made of several must have less."""
 _DATED = {
     "DATE": Type.DATE,
     "TIMESTAMP": Type.TIMESTAMP,
@@ -76,9 +75,9 @@ def widened(column: Column) -> str:
             )
         case Type.VARCHAR:
             text = f"CAST({raw} AS TEXT)"
-            return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'
+            return f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'
         case Type.BLOB:
-            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"
+            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
         case Type.TIMESTAMP if facts.zoned:
             return f"({raw} AT TIME ZONE 'UTC')"
         case _:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NoReturn
 
 from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.postgres import columns, values
-from dpsql.backends.postgres.functions import SPELLINGS
+from dpsql.backends.postgres.functions import SPELLINGS, WORK
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column
+from dpsql.plan.expr import Call, Column, WorkRule
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -88,6 +88,7 @@ class PostgresDialect:
     frames_of_groups: bool = True
     in_turn: bool = True
     by_place: frozenset[str] = _BY_PLACE
+    work: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 
     def require(self, release: Release) -> None:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""

@@ -6,7 +6,7 @@ calendar. So an operation stands in a branch of a CASE whose condition excludes 
 (`held.held`), which PostgreSQL evaluates in this order for each row.
 
 Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
-9999 and texts have at most `MOST_BYTES`, as columns, constants and results of these functions have.
+9999 and texts are as long as `analysis.text_bounds` lets them be.
 Source: PostgreSQL 15 manual, chapter 9 and section 4.2.14; its float.c on when arithmetic fails; IEEE 754-2019, section 7.
 """
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.backends.letters import changed
 from dpsql.backends.plain_patterns import PLAIN, plain_pattern
-from dpsql.backends.postgres.columns import MOST_BYTES
 from dpsql.backends.postgres.held import CALENDAR, MAX, MIN, held, moment, narrowed, real
 from dpsql.backends.postgres.moments import MOMENTS
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
@@ -38,7 +38,8 @@ from dpsql.backends.spellings import (
     part_of_text,
     texts,
 )
-from dpsql.plan.expr import Call, Literal
+from dpsql.functions import growth
+from dpsql.plan.expr import Call, Literal, WorkRule
 from dpsql.plan.types import Type
 
 _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
@@ -48,11 +49,6 @@ _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 
 def _power(exponent: int) -> str:
     """A power of two as DOUBLE."""
     return constant(2.0**exponent)
-
-
-def _short(text: str) -> str:
-    """A text that is no longer than texts may be."""
-    return held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
 
 
 _NEAR = 0x250
@@ -94,10 +90,7 @@ _GUARDED = (
     "that is too small for all its digits is 0, before PostgreSQL would fail"
 )
 _LOGARITHM = "of 0 it is NULL, below NaN"
-_LETTERS = (
-    f"each letter becomes the one that DuckDB has for it; of more than {MOST_BYTES:,} bytes there is none"
-)
-_BYTES = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
+_LETTERS = "each letter becomes the one that DuckDB has for it"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
 _MOST, _LEAST = constant(math.ldexp(1 - 2.0**-50, 1024)), constant(2.0**-1022)
@@ -287,15 +280,15 @@ SPELLINGS: Spellings = MappingProxyType(
             held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
-        "lower": ByCall(lambda _: _short(_cased("lower", "{0}")), _LETTERS),
-        "upper": ByCall(lambda _: _short(_cased("upper", "{0}")), _LETTERS),
+        "lower": ByCall(lambda _: _cased("lower", "{0}"), _LETTERS),
+        "upper": ByCall(lambda _: _cased("upper", "{0}"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
-        "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
-        "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
+        "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
+        "replace": Spelling("REPLACE({0}, {1}, {2})", "what is replaced, and by what, are constants"),
         "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
-        "concat": Spelling(_short("CONCAT({args})"), _BYTES, only=texts),
-        "concat_ws": Spelling(_short("CONCAT_WS({args})"), _BYTES, only=texts),
+        "concat": Spelling("CONCAT({args})", DEFINED, only=texts),
+        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, only=texts),
         "hex": Spelling("UPPER(TO_HEX({0}))", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling(
             "COALESCE(NULLIF(LTRIM(CAST(CAST({0} AS BIT(64)) AS TEXT), '0'), ''), SUBSTR(CAST({0} AS TEXT), 1, 1))",
@@ -325,13 +318,7 @@ SPELLINGS: Spellings = MappingProxyType(
         "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
         "suffix": Spelling(held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
         "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", DEFINED),
-        "concatenate": Spelling(
-            held(
-                f"CASE WHEN OCTET_LENGTH(a) + OCTET_LENGTH(b) <= {MOST_BYTES} THEN a || b END", "{0}", "{1}"
-            ),
-            _BYTES,
-            only=texts,
-        ),
+        "concatenate": Spelling("({0} || {1})", DEFINED, only=texts),
         "like": Spelling(
             "({0} LIKE {1} ESCAPE '')",
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
@@ -407,3 +394,20 @@ SPELLINGS: Spellings = MappingProxyType(
     }
 )
 """Spellings by the names of entries."""
+
+_CASED = 500
+"""The work of a byte of a text whose letters are compared with all that have a capital."""
+WORK: Mapping[str, WorkRule] = MappingProxyType(
+    {
+        **dict.fromkeys(("lower", "upper"), growth.each_byte(_CASED)),
+        **dict.fromkeys(("ilike", "ilike_escape"), growth.each_pair(2, each=_CASED)),
+        **dict.fromkeys(("like", "like_escape"), growth.each_pair(2)),
+        **dict.fromkeys(("contains", "strpos"), growth.each_pair(Fraction(1, 2))),
+        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.each_pair(Fraction(1, 2))),
+        **dict.fromkeys(("trim_characters", "ltrim_characters", "rtrim_characters"), growth.each_pair(4)),
+        "translate": growth.each_pair(12),
+        "replace": growth.replacing_slowly,
+        "split_part": growth.each_pair(Fraction(1, 2)),
+    }
+)
+"""The work of functions that compare letter by letter here: of a text and a pattern, of each two letters."""

@@ -1,7 +1,7 @@
 """Sanitized columns of Spark's tables: widened, clamped to declared bounds, NULL outside a declared domain.
 
 Claim: every value that is read is in the column's interval or domain, or is NULL. It is never NaN; each day and moment is
-of the years 1 to 9999; each text is UTF-8, and has, as each blob, at most `MOST_BYTES`. No stored value makes the reading
+of the years 1 to 9999; each text is UTF-8, and has, as each blob, at most `MOST_STORED`. No stored value makes the reading
 fail, wherever Spark evaluates it.
 Why: all that is written is defined for every value of the engine type: TRY_CAST and TRY_VALIDATE_UTF8 give NULL where a cast
 would fail, and comparisons of one type always compare, NaN being greater than all numbers.
@@ -17,11 +17,10 @@ from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark.values import INFINITY, NAN, constant, type_name
 from dpsql.plan.expr import Column
+from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import element, fields
 
-MOST_BYTES = 2**20
-"""Longer texts are read as NULL: a text of Spark has at most 2^31 bytes, and what is made of several must have less."""
 _CLAMPS = Clamps(constant, NAN, INFINITY)
 
 
@@ -43,7 +42,7 @@ def widened(column: Column) -> str:
         case Type.VARCHAR:
             return f"CAST({raw} AS STRING)"
         case Type.BLOB:
-            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"
+            return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
         case kind:
             return f"TRY_CAST({raw} AS {type_name(kind)})"
 
@@ -54,7 +53,7 @@ def text(stored: str, engine: str) -> str:
     It is NULL where it is not UTF-8 or too long.
     """
     raw = _by_bytes(stored, engine)
-    return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"
+    return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN TRY_VALIDATE_UTF8({raw}) END"
 
 
 def _by_bytes(stored: str, engine: str) -> str:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dpsql.aggregates.windows import OVER
 from dpsql.backends.dialect import fits
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns, values
-from dpsql.backends.spark.functions import SPELLINGS, held
+from dpsql.backends.spark.functions import SPELLINGS, WORK, held
 from dpsql.backends.spellings import written
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, Windowed
+from dpsql.plan.expr import Call, Column, Windowed, WorkRule
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -79,6 +79,7 @@ class SparkDialect:
     frames_of_groups: bool = False
     in_turn: bool = False
     by_place: frozenset[str] = _BY_PLACE
+    work: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 
     def require(self, release: Release) -> None:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""

@@ -5,7 +5,7 @@ leaves its type, a divisor is zero, or a cast has no value; its functions with T
 rests on which branch of a CASE is evaluated first: each function that could fail reads a value that a CASE has made NULL.
 
 Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
-9999 and texts have at most `MOST_BYTES`, as columns, constants and results of these functions have.
+9999 and texts are as long as `analysis.text_bounds` lets them be.
 Source: Spark 4.0 documentation, "ANSI compliance" and "Built-in functions"; IEEE 754-2019, section 7 (arithmetic on DOUBLE
 does not fail in Java).
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.backends.letters import changed
 from dpsql.backends.plain_patterns import PLAIN, plain_pattern
-from dpsql.backends.spark.columns import MOST_BYTES
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
     ALIKE,
@@ -38,7 +38,8 @@ from dpsql.backends.spellings import (
 )
 from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
 from dpsql.backends.time_units import DAY, MONDAY, bucket_width, buckets, whole_units
-from dpsql.plan.expr import Call, Literal
+from dpsql.functions import growth
+from dpsql.plan.expr import Call, Literal, WorkRule
 from dpsql.plan.types import Type
 
 ESCAPE = "\x01"
@@ -53,8 +54,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 _TRIED = "what 64 bits cannot hold is NULL; arithmetic on DOUBLE does not fail"
 _CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
-_SHORT = f"defined for every text; of more than {MOST_BYTES:,} bytes there is none"
-_LETTERS = f"each letter becomes the one that DuckDB has for it; {_SHORT}"
+_LETTERS = "each letter becomes the one that DuckDB has for it"
 _ESCAPES = "a constant that escapes wildcards and its escape alone is a pattern"
 _NAMED = "a text of every day of the calendar"
 
@@ -101,6 +101,34 @@ def _translated(function: str, text: str) -> str:
     return f"TRANSLATE({text}, {before}, {after})"
 
 
+def _pieces(pattern: str, escape: str) -> list[str]:
+    """The parts of a pattern between its %, as Java's regular expressions.
+
+    >>> _pieces("a%b_!%c", "!")
+    ['a', 'b.%c']
+    """
+    parts, letters = [""], iter(pattern)
+    for letter in letters:
+        if escape and letter == escape:
+            parts[-1] += re.escape(next(letters, ""))
+        elif letter == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if letter == "_" else re.escape(letter)
+    return parts
+
+
+def _without_going_back(pattern: str, escape: str) -> str:
+    """LIKE as a regular expression of Java that finds each part at its first place, and never looks for a later one.
+
+    Claim: it matches the texts that the pattern is LIKE, in time in proportion to the product of both.
+    Why: where a later place of a part leads to a match, its first place does, as what follows may have any letters before it.
+    """
+    first, *between, last = _pieces(pattern, escape)
+    found = "".join(f"(?>.*?{part})" for part in between if part)
+    return f"(?s)\\A{first}{found}.*{last}\\z"
+
+
 def _like(function: str = "") -> Callable[[Call], str | None]:
     """LIKE of texts, of what `function` makes of their letters if one is named, with the escape of the call if it has one."""
 
@@ -108,6 +136,11 @@ def _like(function: str = "") -> Callable[[Call], str | None]:
         escape = "".join(str(part.value) for part in call.arguments[2:] if isinstance(part, Literal))
         fits = _escapes_well(call, escape) if escape else _without_escape(call)
         text, pattern = (_translated(function, part) if function else part for part in ("{0}", "{1}"))
+        known = str(call.arguments[1].value) if isinstance(call.arguments[1], Literal) else ""
+        if fits and len([part for part in _pieces(known, escape)[1:] if part]) > 1:
+            lowered = known.translate(str.maketrans(*changed(function))) if function else known
+            expression = constant(_without_going_back(lowered, escape))
+            return f"({text} RLIKE {expression.replace('{', '{{').replace('}', '}}')})"
         return f"({text} LIKE {pattern} ESCAPE '\\u{ord(escape or ESCAPE):04x}')" if fits else None
 
     return made
@@ -122,11 +155,6 @@ def _escapes_well(call: Call, escape: str) -> bool:
         and isinstance(pattern, Literal)
         and escape not in re.sub(escaped, "", str(pattern.value))
     )
-
-
-def _short(text: str) -> str:
-    """A text that is no longer than texts may be."""
-    return held(f"CASE WHEN OCTET_LENGTH(a) <= {MOST_BYTES} THEN a END", text)
 
 
 def _to_whole(low: int, high: int) -> Mapping[Type, str]:
@@ -391,12 +419,12 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "lower": ByCall(lambda _: _short(_translated("lower", "{0}")), _LETTERS),
-        "upper": ByCall(lambda _: _short(_translated("upper", "{0}")), _LETTERS),
+        "lower": ByCall(lambda _: _translated("lower", "{0}"), _LETTERS),
+        "upper": ByCall(lambda _: _translated("upper", "{0}"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
-        "repeat": Spelling(_short("REPEAT({0}, {1})"), "the count is a small constant"),
-        "replace": Spelling(_short("REPLACE({0}, {1}, {2})"), "what is replaced, and by what, are constants"),
+        "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
+        "replace": Spelling("REPLACE({0}, {1}, {2})", "what is replaced, and by what, are constants"),
         "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
         "split_part": Spelling(
             "SPLIT_PART({0}, {1}, CAST({2} AS INT))",
@@ -407,9 +435,9 @@ SPELLINGS: Spellings = MappingProxyType(
         "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, only=texts),
         "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, only=texts),
         "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", DEFINED, only=texts),
-        "concatenate": Spelling(_short("{0} || {1}"), _SHORT, only=texts),
-        "concat": Spelling(_short("CONCAT_WS('', {args})"), _SHORT, only=texts),
-        "concat_ws": Spelling(_short("CONCAT_WS({args})"), _SHORT, only=texts),
+        "concatenate": Spelling("({0} || {1})", DEFINED, only=texts),
+        "concat": Spelling("CONCAT_WS('', {args})", DEFINED, only=texts),
+        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, only=texts),
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "like": ByCall(
@@ -551,3 +579,18 @@ SPELLINGS: Spellings = MappingProxyType(
     }
 )
 """Spellings by the names of entries."""
+
+WORK: Mapping[str, WorkRule] = MappingProxyType(
+    {
+        **dict.fromkeys(("lower", "upper"), growth.each_byte(50)),
+        **dict.fromkeys(("ilike", "ilike_escape"), growth.each_pair(8, each=50)),
+        **dict.fromkeys(("like", "like_escape"), growth.each_pair(8)),
+        **dict.fromkeys(("contains", "strpos"), growth.each_pair(Fraction(1, 2))),
+        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.each_pair()),
+        **dict.fromkeys(("trim_characters", "ltrim_characters", "rtrim_characters"), growth.each_pair(4)),
+        "translate": growth.each_byte(50),
+        "replace": growth.replacing_slowly,
+        "split_part": growth.each_pair(),
+    }
+)
+"""The work of functions that compare letter by letter here: of a text and a pattern, of each two letters."""

@@ -12,9 +12,11 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.analysis.intervals import interval
+from dpsql.analysis.text_bounds import require_bounded_text
 from dpsql.backends import trial
+from dpsql.errors import QueryRejected
 from dpsql.functions import CALLS, call, overloads, typed
-from dpsql.functions.growth import MOST_GROWTH, constants, growth
+from dpsql.functions.growth import MULTIPLIES, constants
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
@@ -186,8 +188,11 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     built = rounded(_widened(_on_one_line(built)))
     if built.size > MAX_SIZE:
         source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
-    if built.function.growth is not None and growth(built) > MOST_GROWTH:
-        source.refuse(node, "too_long", f"a text could grow more than {MOST_GROWTH:,} times as long")
+    if built.function.size in MULTIPLIES:
+        try:
+            require_bounded_text(built, {})
+        except QueryRejected as too_long:
+            source.refuse(node, "too_long", too_long.message, too_long.hint)
     return built
 
 

@@ -1,0 +1,118 @@
+r"""How much work a regular expression of RE2 is, read from its text.
+
+Claim: a search takes at most `work` steps for each byte of the text; where `consumes`, no match is empty; where `linear`, the
+search for the next match reads no further than a bounded number of letters beyond the end of the match that it finds.
+Why: RE2 runs the expression as an automaton, over all of whose states it goes for each byte at worst; an expression of s
+steps that is repeated n times has n * s states. An alternative in which only the last letter may be repeated without end
+has matched at each letter that it repeats, so that what is read belongs to the match; without such letters a match has a
+bounded length. What is not read here counts as the worst.
+Source: Russ Cox 2010, "Regular expression matching in the wild" (RE2).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_ANY = 12
+"""The states of a letter that may be any, or any but some: bytes of UTF-8 in ranges."""
+_CLASS = 512
+"""The states of a class of Unicode."""
+_FEW = 256
+_AMBIGUOUS = 8
+"""Of up to so many states, of which so many take several letters, there are few sets, each of which is one of a second automaton."""
+_STEPS = 4
+"""The work of a byte in that automaton, in several passes over the text."""
+_SLOWLY = 8
+"""The work of a byte and a state, where sets of states are made anew or gone through."""
+_SEVERAL = frozenset({r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"})
+_TOKEN = re.compile(
+    r"(?P<count>\{(\d+)(?:,(\d*))?\})|(?P<unicode>\\[pP])|\\.|(?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\])|.",
+    re.DOTALL,
+)
+_ATOM = r"(?:\\[dDsSwW]|\\[^\w\s]|\[\^?(?:\\[dDsSwW]|\\[^\w\s]|[^\]\[\\])+\]|[^\\\[\](){}*+?|^$])"
+_LINEAR = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}[+*]?", re.DOTALL)
+_CONSUMING = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}\+?", re.DOTALL)
+_GROUP = re.compile(r"\([^()?\\][^()\\]*\)")
+_ENDLESS = re.compile(r"[*+]|,\}")
+"""What may repeat a letter without end."""
+_ENDING = re.compile(rf"(?:\^)?{_ATOM}\+?\$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    r"""A regular expression.
+
+    >>> Pattern(r"\s+").linear, Pattern("a*b|a").linear, Pattern(r"^\s+|\s+$").linear
+    (True, False, True)
+    >>> Pattern("a*").consumes, Pattern("[^a-z]").consumes
+    (False, True)
+    >>> Pattern("abc").work, Pattern("((a.{1,15}){1,15}x){2}q").work > 5_000
+    (4, True)
+    """
+
+    text: str
+
+    @cached_property
+    def states(self) -> tuple[int, int]:
+        """The states of the automaton, in which counts are written out, and how many of them take several letters."""
+        open_groups, last = [(0, 0)], (0, 0)
+        for found in _TOKEN.finditer(self.text):
+            part = found[0]
+            if part == "(":
+                open_groups.append((2, 0))
+                continue
+            if part == ")" and len(open_groups) > 1:
+                last = added = open_groups.pop()
+            elif found["count"]:
+                times = max(int(found[2]), int(found[3] or 0), 1)
+                added = last[0] * (times - 1), last[1] * (times - 1)
+                last = last[0] * times, last[1] * times
+            else:
+                last = added = _letters(found)
+            size, several = open_groups[-1]
+            open_groups[-1] = size + added[0], several + added[1]
+        return sum(size for size, _ in open_groups), sum(several for _, several in open_groups)
+
+    @property
+    def work(self) -> int:
+        """The steps for each byte of a text."""
+        size, several = self.states
+        return _STEPS if size <= _FEW and several <= _AMBIGUOUS else _SLOWLY * size
+
+    @cached_property
+    def _alternatives(self) -> list[str]:
+        """The alternatives of an expression without groups, but for one that is all of it."""
+        text = self.text[1:-1] if _GROUP.fullmatch(self.text) else self.text
+        return [] if "(" in text else re.split(r"(?<!\\)\|", text)
+
+    @property
+    def consumes(self) -> bool:
+        """Whether every match has a letter, as far as is known."""
+        return bool(self._alternatives) and all(
+            _CONSUMING.fullmatch(part) or _ENDING.fullmatch(part) for part in self._alternatives
+        )
+
+    @property
+    def linear(self) -> bool:
+        """Whether all matches are found in one pass over the text, as far as is known."""
+        if not _ENDLESS.search(self.text):
+            return True
+        ends = [part for part in self._alternatives if _ENDING.fullmatch(part)]
+        others = [part for part in self._alternatives if part not in ends]
+        anchored = all(part.startswith("^") for part in others)
+        return (
+            bool(self._alternatives)
+            and all(map(_LINEAR.fullmatch, others))
+            and (not ends or (len(ends) == 1 and anchored))
+        )
+
+
+def _letters(found: re.Match[str]) -> tuple[int, int]:
+    """The states of one token that is no group and no count, and whether it takes several letters."""
+    if found["unicode"] or (found["class"] and re.search(r"\\[pP]|\[:\^", found["class"])):
+        return _CLASS, 1
+    if found[0] == "." or found[0].startswith("[^") or not found[0].isascii():
+        return _ANY, 1
+    return 1, int(bool(found["class"]) or found[0] == "|" or found[0] in _SEVERAL)
