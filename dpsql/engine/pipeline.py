@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
-from dpsql.accounting.events import to_json
+from dpsql.accounting.events import Pure, to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.decimals import as_decimal, decimal_digits
@@ -44,7 +44,8 @@ from dpsql.errors import (
     QueryRejected,
 )
 from dpsql.ledger import Entry, Ledger, Quote
-from dpsql.ledger.protocol import Account
+from dpsql.ledger.protocol import Account, Bill
+from dpsql.ledger.refusal import exhausted
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan.dependencies import Known, final_releases, steps, substitute
@@ -126,8 +127,10 @@ class Engine:
         """What was planned, with the stored releases that there are now, where the query allows them."""
         return self._replay.replay(planned) if planned.asked.replay else planned
 
-    def planned(self, asked: Query, at: Fraction | None = None, *, apart: bool = False) -> PreparedQuery:
-        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`.
+    def planned(
+        self, asked: Query, at: Fraction | None = None, *, apart: bool = False, free: bool = False
+    ) -> PreparedQuery:
+        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`, `free` says that nothing will be charged.
 
         A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
         moment at which it was asked for.
@@ -167,7 +170,9 @@ class Engine:
             for release in before
             if isinstance(release, Release)
         }
-        require_below(cap(self.policy, analyses), wanted.loss)
+        if not free:
+            require_below(cap(self.policy, analyses), wanted.loss)
+            self._require_payable(analyses, wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
@@ -195,6 +200,23 @@ class Engine:
             experts=Experts.of(parsed.experts, outer.outputs),
         )
 
+    def _require_payable(self, analyses: Mapping[Release, Analysis], loss: Fraction | Target) -> None:
+        """Raises BudgetExhausted for a loss beyond the whole budget of a table, before anything is planned for it.
+
+        A target's loss is searched for below the budget.
+        """
+        if isinstance(loss, Target):
+            return
+        charged = (release for release, analysis in analyses.items() if not analysis.free)
+        for table in dict.fromkeys(name for release in charged for name in private_tables(release.input)):
+            account, event = self.account(table), Pure(loss)
+            if account.accountant.cost(event).loss > account.limit.loss:
+                bill = Bill(table, event)
+                quotes = self.ledger.dry_run([bill], analyst=self.analyst, reservation=self.reservation)
+                for quote in quotes:
+                    if not quote.fits:
+                        raise exhausted(account, quote)
+
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
     ) -> PreparedRelease:
@@ -212,7 +234,7 @@ class Engine:
         """
         loss = asked.epsilon or asked.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
         asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
-        return self.answer_combined(self.prepare(asked))
+        return self.answer_combined(self.planned(asked, free=True))
 
     def answer_combined(self, prepared: PreparedQuery) -> Result:
         """As `combine`, of a query that is prepared."""

@@ -15,6 +15,8 @@ from dpsql.plan.tags import TaggedEnum, later
 from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
+LEAVES = 8
+"""How many columns of tables or constants count as one call, in the size of an expression."""
 UNIT_IDENTITY = "unit"
 """The identity of the columns that hold the privacy unit's id."""
 
@@ -52,6 +54,7 @@ class Facts:
     decimal: tuple[int, int] | None = field(default=None, compare=False)
     inexact: bool = field(default=False, compare=False)
     widened: bool = field(default=False, compare=False)
+    size: int = field(default=0, compare=False)
 
     @property
     def is_unit(self) -> bool:
@@ -187,7 +190,8 @@ class Function:
 class Call:
     """A function applied to arguments; `size` is the number of calls when the engine has written it out.
 
-    Arguments may be shared, so the size can double with each level while the memory does not.
+    Arguments may be shared, and an engine writes out what columns of derived tables are computed from, so the size can
+    double with each level while the memory does not. `LEAVES` columns of tables or constants count as a call.
     """
 
     tag: ClassVar[str] = "Call"
@@ -199,12 +203,12 @@ class Call:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = (
-            argument.size * (2 if place in self.function.doubled else 1)
+        doubled = self.function.doubled
+        sizes = [
+            size_of(argument) * (2 if place in doubled else 1)
             for place, argument in enumerate(self.arguments)
-            if isinstance(argument, Call)
-        )
-        object.__setattr__(self, "size", 1 + sum(sizes))
+        ]
+        object.__setattr__(self, "size", 1 + sum(sizes) + sizes.count(0) // LEAVES)
         # Kept, because a hash that walks the whole expression at each of its nodes is quadratic.
         object.__setattr__(self, "_hash", hash((self.function, self.arguments)))
 
@@ -282,15 +286,42 @@ Expr = Column | Literal | Released | Scalar | Call | Windowed
 """A scalar expression."""
 
 
+def size_of(expr: Expr) -> int:
+    """How many calls an expression has when an engine has written out the derived tables that it reads.
+
+    >>> tripled = Column("d", "x", Facts(Type.INTEGER, "", size=3))
+    >>> size_of(tripled), size_of(Column("t", "x", Facts(Type.INTEGER, "BIGINT")))
+    (3, 0)
+    """
+    match expr:
+        case Call():
+            return expr.size
+        case Column():
+            return expr.facts.size
+        case Windowed():
+            read = (*expr.arguments, *expr.partition, *(item.expr for item in expr.order))
+            return 1 + sum(map(size_of, read))
+        case _:
+            return 0
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, outermost first."""
+    """The expression and everything in it, outermost first; a call or window that it shares is visited once."""
+    return _walk(expr, set())
+
+
+def _walk(expr: Expr, visited: set[int]) -> Iterator[Expr]:
+    if isinstance(expr, (Call, Windowed)):
+        if id(expr) in visited:
+            return
+        visited.add(id(expr))
     yield expr
     if isinstance(expr, Call):
         for argument in expr.arguments:
-            yield from walk(argument)
+            yield from _walk(argument, visited)
     elif isinstance(expr, Windowed):
         for part in (*expr.arguments, *expr.partition, *(item.expr for item in expr.order)):
-            yield from walk(part)
+            yield from _walk(part, visited)
 
 
 def columns(expr: Expr) -> Iterator[Column]:
@@ -300,29 +331,36 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 def substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
     """An expression over rows with `items` in the place of its columns, each of which is among them."""
-    match expr:
-        case Column():
-            return items[expr]
-        case Call():
-            return replace(expr, arguments=tuple(substituted(part, items) for part in expr.arguments))
-        case _:
-            return expr
+    return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).of(expr)
 
 
 def replaced(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
     """An expression with what is known of its columns, released values and windows in their place; others stay."""
-    match expr:
-        case Call():
-            return replace(expr, arguments=tuple(replaced(part, known) for part in expr.arguments))
-        case Windowed() if expr not in known:
-            return replace(
-                expr,
-                arguments=tuple(replaced(part, known) for part in expr.arguments),
-                partition=tuple(replaced(part, known) for part in expr.partition),
-                order=replaced_order(expr.order, known),
-            )
-        case _:
-            return known.get(expr, expr)
+    return _Substitution(lambda part: known.get(part, part), lambda window: window not in known).of(expr)
+
+
+@dataclass(frozen=True, slots=True)
+class _Substitution:
+    """Gives each leaf what `leaf` says, and builds the calls and the windows that are `opened` anew, a shared one once."""
+
+    leaf: Callable[[Expr], Expr]
+    opened: Callable[[Windowed], bool] = lambda _: False
+    done: dict[int, Expr] = field(default_factory=dict)
+
+    def of(self, expr: Expr) -> Expr:
+        if not isinstance(expr, Call) and not (isinstance(expr, Windowed) and self.opened(expr)):
+            return self.leaf(expr)
+        if id(expr) not in self.done:  # a part of one expression, which outlives this
+            self.done[id(expr)] = self._built(expr)
+        return self.done[id(expr)]
+
+    def _built(self, expr: Call | Windowed) -> Expr:
+        arguments = tuple(map(self.of, expr.arguments))
+        if isinstance(expr, Call):
+            return replace(expr, arguments=arguments)
+        partition = tuple(map(self.of, expr.partition))
+        order = tuple(replace(item, expr=self.of(item.expr)) for item in expr.order)
+        return replace(expr, arguments=arguments, partition=partition, order=order)
 
 
 def replaced_order(order: Iterable[Order], known: Mapping[Expr, Expr]) -> tuple[Order, ...]:

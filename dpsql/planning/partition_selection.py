@@ -44,6 +44,16 @@ class Threshold:
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
+def enough_epsilon(delta: Fraction) -> Fraction:
+    """An ε of the selection in one group beyond which no more is spent: then a group of two units is all but sure to be shown.
+
+    Claim: with it a group of one unit is shown with probability δ, and a larger group withheld with probability below e^-64.
+    Why: it is at least ln(1/δ) + 64, so that e^ε·δ is above 1, and p(2) is 1 - e^-ε·(1 - 2δ) or more.
+    Without a limit, the digits of e^-ε would make the work before a charge grow with a number that an analyst writes.
+    """
+    return Fraction(int(1 / delta).bit_length() + 64)
+
+
 @dataclass(frozen=True, slots=True)
 class OptimalPartitionSelection:
     """Optimal partition selection: each group is selected with a probability that depends on its number of units.
@@ -76,11 +86,13 @@ def optimal_partition_selection(
 
     Claim: the selected groups are (ε, δ)-DP.
     Why: a unit enters or leaves at most G groups, and a replaced unit leaves and enters at most G; each of these groups
-    has an equal share of ε and of δ. `min_frequency` subtracts the same number from the counts of both neighbours.
+    has an equal share of ε and of δ, or less where `enough_epsilon` is less than its share. `min_frequency` subtracts the
+    same number from the counts of both neighbours.
     Source: Desfontaines, Voss, Gipson, Mandayam 2022, sections 3 and 5.
     """
     groups = analysis.bound.groups * (2 if analysis.replace else 1)
     spent = min(delta, Fraction(1, 4))
-    mechanism = PartitionSelection(epsilon / groups, spent / groups)
+    each = spent / groups
+    mechanism = PartitionSelection(min(epsilon / groups, enough_epsilon(each)), each)
     chosen = OptimalPartitionSelection(mechanism, groups, spent, max(1, analysis.bound.min_frequency))
     return chosen, Composed((Pure(epsilon), Selection(spent)))

@@ -33,7 +33,7 @@ from dpsql.analysis.intervals import interval
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Expr, Literal, Released, walk
+from dpsql.plan.expr import Call, Expr, Literal, Released, size_of, walk
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Type
@@ -47,6 +47,8 @@ from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
 """The fewest draws, each of which is used with both signs: enough for a confidence of 0.998."""
+_MOST_WRITTEN = 1_000
+"""The most operations of an expression that is simulated, its subqueries written out: it is computed some thousand times."""
 _TAIL = 10
 """How many draws are beyond each end, at least."""
 _MOST = 0.99996
@@ -306,6 +308,8 @@ def _hull(one: Ends, other: Ends) -> Ends:
 
 def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:
     """The aggregates and keys that an expression reads; None where no interval of it can be simulated."""
+    if size_of(expr) > _MOST_WRITTEN:
+        return None
     known = {Released(item.name, item.type): item for item in plan.analysis.release.aggregations}
     keys = set(released_columns(plan.analysis.release)) - set(known)
     parts = tuple(dict.fromkeys(walk(expr)))

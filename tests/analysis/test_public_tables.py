@@ -22,7 +22,7 @@ from tests.sql.study import prepare
 RULES: dict[str, Any] = {
     "version": 1,
     "privacy_unit": "person",
-    "budget": {"epsilon": 100, "delta": 1e-6},
+    "budget": {"epsilon": 10**16, "delta": 1e-6},
     "tables": {
         "sales": {
             "unit": "person",

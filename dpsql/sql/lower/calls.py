@@ -30,9 +30,9 @@ _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
-"""Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
+"""Most calls in an expression in which aliases, BETWEEN and CASE operands, and columns of derived tables, are written out.
 
-The engine's planner takes seconds for more.
+An engine's planner writes these out, and takes seconds for more.
 """
 _SAMPLES: Mapping[Type, Literal] = {
     Type.INTEGER: Literal(1, Type.INTEGER),
@@ -187,7 +187,12 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
         )
     built = rounded(_widened(_on_one_line(built)))
     if built.size > MAX_SIZE:
-        source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
+        source.refuse(
+            node,
+            "too_long",
+            f"written out with the derived tables that it reads, the expression has over {MAX_SIZE:,} operations",
+            "read a column once where it stands several times, as x * (x + 1) for x * x + x; or use fewer levels of subqueries",
+        )
     if built.function.size in MULTIPLIES:
         try:
             require_bounded_text(built, {})

@@ -11,7 +11,7 @@ from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, sca
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
-from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal
+from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal, size_of
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
     OuterQuery,
@@ -23,6 +23,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
+    is_answered,
     is_private,
     private_scans,
     sources,
@@ -75,6 +76,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         decimal=decimal_digits(expr),
         inexact=is_inexact(expr),
         widened=is_widened(expr),
+        size=0 if is_answered(relation) and not is_private(relation) else size_of(expr),
     )
 
 
@@ -225,7 +227,9 @@ def put_together(
         facts = replace(
             facts, decimal=None if None in digits or decimals == (None, None) else _wider(*decimals)
         )
-        facts = replace(facts, inexact=is_inexact(ours) or is_inexact(theirs))
+        # A condition on the column is put on both sides.
+        size = size_of(ours) + size_of(theirs)
+        facts = replace(facts, inexact=is_inexact(ours) or is_inexact(theirs), size=size)
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
         left, right = _in_set(left), _in_set(right)

@@ -33,6 +33,7 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
+from dpsql.plan.size import MAX_STATEMENT, statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import fold
@@ -110,6 +111,13 @@ def lower(
     check_counted(context, outer)
     if outer.limit == 0:
         outer = without_rows(context, node, outer.outputs) or outer
+    if statement_size(outer) > MAX_STATEMENT:
+        context.source.refuse(
+            node,
+            "too_long",
+            f"written out with its derived tables, the statement has over {MAX_STATEMENT:,} operations",
+            "split the query; release a part of it first, and work on the released rows",
+        )
     at_sample = context.source.position(context.samples[0]) if context.samples else None
     return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
 
