@@ -31,6 +31,9 @@ SPREAD = 1.5
 """What units lose in all their groups, in parts of what they have beyond the clamp: more than one for l2 norms. Measured on
 amounts of real units, where it was 1.1 to 1.7."""
 
+WITHIN = 0.5
+"""The part of what is tolerated in a group of average size that needs no allowance: it is a fifth of the noise."""
+
 
 def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
     """The allowance for an aggregate in a group of a release with this number of equal groups, in the value's own units.
@@ -53,7 +56,7 @@ def allowances(
     There is none for a mean from one vector, for a quantile, and where no clamp is chosen.
 
     Claim: if units lose in a group as much of what they have there as in others, it is what they lose there, for as many
-    units as are tolerated and overlooked, less what is tolerated in a group of average size.
+    units as are tolerated and overlooked, less the part `WITHIN` of what is tolerated in a group of average size.
     Why: what units lose falls on the groups in proportion to what they have there, so the largest group loses most. The
     noise is the same in all groups, and the clamp was chosen for those of average size.
     """
@@ -85,7 +88,7 @@ def _in_groups(
     found = np.outer(np.maximum(shares, even), overlooked)
     if clamp.evidence:
         tolerated = np.array(_amounts(clamp, lattice, clamp.beyond(clamp.tolerated)))
-        found += np.outer(np.maximum(0, SPREAD * shares - 1 / groups), tolerated) * (groups > 1)
+        found += np.outer(np.maximum(0, SPREAD * shares - WITHIN / groups), tolerated) * (groups > 1)
     return found
 
 
