@@ -207,8 +207,8 @@ class Engine:
         """
         if isinstance(loss, Target):
             return
-        charged = (release for release, analysis in analyses.items() if not analysis.free)
-        for table in dict.fromkeys(name for release in charged for name in private_tables(release.input)):
+        charged = (one for one, analysis in analyses.items() if not analysis.free)
+        for table in dict.fromkeys(name for one in charged for name in private_tables(one.input)):
             account, event = self.account(table), Pure(loss)
             if account.accountant.cost(event).loss > account.limit.loss:
                 bill = Bill(table, event)
