@@ -28,7 +28,7 @@ from dpsql.server.protocol.tasks import (
     ReadText,
     RunStatement,
 )
-from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, oid_of
+from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, element_of, oid_of
 from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Lane, Service
 from dpsql.server.settings import Settings
@@ -534,6 +534,9 @@ def _named(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
 def _sample(oid: int) -> Any:
     """A value of a parameter's type, for a plan before the values are known."""
     samples = {16: b"true", 20: b"1", 21: b"1", 23: b"1", 26: b"1", 700: b"1.5", 701: b"1.5", 1700: b"1.5"}
+    element = element_of(oid)
+    if element is not None:
+        return (_sample(element),)
     samples |= {1082: b"2000-01-01", 1114: b"2000-01-01", 1184: b"2000-01-01"}
     return decoded(samples.get(oid, b"x"), oid, 0)
 

@@ -14,8 +14,7 @@ import pyarrow
 import pytest
 
 from dpsql.server.http import openapi
-from dpsql.server.http.api import ARROW
-from dpsql.server.http.requests import parsed, query_request
+from dpsql.server.http.requests import ARROW, parsed, query_request
 from dpsql.server.service import Limits
 
 from .conftest import PASSWORD, Serve, Served

@@ -78,3 +78,43 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("dpsql.server.running.asyncio.sleep", noted)
     asyncio.run(work())
+
+
+def test_one_person_looks_once_at_a_time_and_others_meanwhile() -> None:
+    """Four slow looks of ana's take one place of the two; without a place for bob he would wait for them."""
+
+    async def look() -> None:
+        turns, end = Turns(Limits(looking=2)), asyncio.Event()
+
+        async def slowly() -> None:
+            async with turns.turn("ana", lane=Lane.looking):
+                await end.wait()
+
+        four = [asyncio.create_task(slowly()) for _ in range(4)]
+        await asyncio.sleep(0)
+        async with turns.turn("bob", lane=Lane.looking):
+            assert turns.counts() == (5, 2)
+            end.set()
+        await asyncio.gather(*four)
+
+    asyncio.run(asyncio.wait_for(look(), 20))
+
+
+def test_owners_have_a_place_where_all_are_taken_and_no_more() -> None:
+    async def ask() -> None:
+        turns, end = Turns(Limits(workers=1, owner_workers=1)), asyncio.Event()
+
+        async def slowly(person: str, *, owner: bool) -> None:
+            async with turns.turn(person, owner=owner):
+                await end.wait()
+
+        asked = [asyncio.create_task(slowly(name, owner=False)) for name in ("ana", "bob")]
+        await asyncio.sleep(0)
+        asked += [asyncio.create_task(slowly(name, owner=True)) for name in ("olga", "otto")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert turns.counts() == (4, 2)
+        end.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
