@@ -283,7 +283,7 @@ class Service:
                 code="processes",
                 hint="keep the ledger in a file, or leave out --processes",
             )
-        workers = self.limits.workers
+        workers = self.limits.workers + self.limits.owner_workers
         return Processes(
             Setup(
                 self._database,
