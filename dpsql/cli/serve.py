@@ -126,10 +126,10 @@ Processes = Annotated[
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|min)", text.strip())
     if match is None:
-        raise typer.BadParameter("a time is a number of s or ms, as 1s or 250ms")
-    return float(match[1]) / (1_000 if match[2] == "ms" else 1)
+        raise typer.BadParameter("a time is a number of min, s or ms, as 1s or 250ms")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "min": 60}[match[2]]
 
 
 AnswerGrid = Annotated[
@@ -138,7 +138,17 @@ AnswerGrid = Annotated[
         "--answer-grid",
         parser=_seconds,
         metavar="TIME",
-        help="Answer at whole multiples of this time after a statement was asked, as 1s: how long it takes tells less.",
+        help="Answer at whole multiples of this time after a statement's turn began, as 1s: how long it takes tells less.",
+        show_default=False,
+    ),
+]
+Longest = Annotated[
+    float | None,
+    typer.Option(
+        "--longest",
+        parser=_seconds,
+        metavar="TIME",
+        help="Stop a statement that has run for this time; if it was charged, that is a failure. 0s never stops one. [default: 10min]",
         show_default=False,
     ),
 ]
@@ -170,6 +180,7 @@ def serve(
     oidc_redirect: Redirect = None,
     oidc_audience: Audience = None,
     answer_grid: AnswerGrid = None,
+    longest: Longest = None,
     check: Check = False,
 ) -> None:
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
@@ -228,7 +239,11 @@ def serve(
         audit=Audit(log_of_events),
         processes=processes,
         limits=Limits(
-            workers=workers, running=running, connections=connections, answer_grid=answer_grid or 0.0
+            workers=workers,
+            running=running,
+            connections=connections,
+            longest=Limits().longest if longest is None else longest,
+            answer_grid=answer_grid or 0.0,
         ),
     )
     door_of = _http_door()

@@ -87,8 +87,8 @@ class Listener:
         while self.clients and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
         for client in list(self.clients):
-            client.abort()
-        while any(client.working for client in self.clients):  # noqa: ASYNC110  (cancelled, and recorded as they end)
+            client.end()
+        while any(client.working for client in self.clients):  # noqa: ASYNC110  (stopped, and recorded as they end)
             await asyncio.sleep(0.05)
         self._logins.shutdown(wait=True)
 
@@ -229,6 +229,12 @@ class Client(asyncio.Protocol):
         self.cancel()
         if self._transport is not None:
             self._transport.abort()
+
+    def end(self) -> None:
+        """Ends the connection and its statement at once, for the owner."""
+        if self._session is not None:
+            self._session.stop()
+        self.abort()
 
     def stop(self) -> None:
         """Ends the connection after the statement that it has sent."""

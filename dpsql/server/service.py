@@ -38,7 +38,8 @@ class Limits:
     """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all.
 
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
-    Statements are answered at whole multiples of `answer_grid` seconds after they were asked; 0 means at once.
+    A statement that has run for `longest` seconds is stopped, which is a failure if it was charged; 0 means never.
+    Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
     """
 
     workers: int = 8
@@ -50,6 +51,7 @@ class Limits:
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
     catalogue_seconds: float = 3.0
+    longest: float = 600.0
     answer_grid: float = 0.0
 
 

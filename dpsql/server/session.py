@@ -81,8 +81,12 @@ class Session:
         return found
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits now, if there is one."""
+        """Cancels the statement that runs or waits now, if there is one; see `Running.cancel`."""
         self._running.cancel()
+
+    def stop(self) -> None:
+        """Ends the statement that runs or waits now for the owner, if there is one; see `Running.stop`."""
+        self._running.stop()
 
     def leave(self) -> None:
         """The client is gone; see `Running.leave`."""
@@ -98,8 +102,8 @@ class Session:
             return failure(error, text)
         except NotBegun:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
-        if self._running.cancelled and isinstance(found, Failure):
-            return _cancelled(charged=found.charged)
+        if isinstance(found, Failure) and found.sqlstate == "57014" and found.charged is False:
+            return Failure("57014", _NOT_CHARGED[self._running.stopped])
         return found
 
     def _described(self, task: DescribeStatement) -> Description:
@@ -285,7 +289,10 @@ class Session:
         return self._running.with_connection(rows)
 
 
-_CHARGED = "SHOW dpsql.budget says what is spent"
+_NOT_CHARGED = (
+    "the statement was cancelled; nothing was charged",
+    "the statement was stopped at the owner's limit; nothing was charged",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,19 +406,6 @@ def _sample(oid: int) -> Any:
 def _moved(found: Failure, start: int) -> Failure:
     """A failure whose place is that in a text of several statements."""
     return replace(found, position=(found.position or 0) + start)
-
-
-def _cancelled(*, charged: bool | None) -> Failure:
-    """The answer to a statement that was cancelled while it ran."""
-    match charged:
-        case True:
-            return Failure(
-                "57014", "the statement was cancelled after its charge, which stays; its answer is lost"
-            )
-        case False:
-            return Failure("57014", "the statement was cancelled; nothing was charged")
-        case None:
-            return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
 def _notices(result: Result, epsilon: Any, left: Sequence[BudgetLeft]) -> tuple[Failure, ...]:

@@ -118,10 +118,10 @@ class Api:
         # A redirect would be to the host that a client names, and unencrypted behind a proxy.
         self.app.router.redirect_slashes = False
 
-    def cancel(self) -> None:
-        """Cancels all that runs or waits, as the server stops."""
+    def stop(self) -> None:
+        """Ends all that runs or waits, as the server stops."""
         for running in self._running:
-            running.cancel()
+            running.stop()
 
     # What every request goes through.
 
