@@ -309,6 +309,7 @@ class Engine:
         self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
     ) -> StreamedCount:
         """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
+        self.require_current(entry)
         before = running.known(cells)
         if before is not None:
             return before
@@ -319,6 +320,18 @@ class Engine:
             if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
                 self._record(prepared.only.tables, prepared, entries, getattr(error, "code", CANCELLED))
             raise
+
+    def require_current(self, entry: Entry | None) -> None:
+        """Refuses what an entry has paid for where its period has ended since: see `Ledger.is_current`.
+
+        Raises OperationalError (`stream_ended`).
+        """
+        if entry is None or not self.ledger.is_current(entry):
+            raise OperationalError(
+                "the budget that paid for the stream has begun anew since, by its period or a reset",
+                code="stream_ended",
+                hint="open another stream, which is charged anew",
+            )
 
     def cancel(self) -> None:
         """Ends the statement that runs for its client, unless it is charged; for other threads to call."""
