@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from server.test_attacks import Stuck
 
 from dpsql.errors import Error
 from dpsql.server import statements
+from dpsql.server.activity import Member
 from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.server.service import Lane, Limits
 from dpsql.server.users import Role
@@ -118,6 +120,43 @@ def test_the_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> No
         pytest.raises(psycopg.errors.QueryCanceled, match="before it began"),
     ):
         ask(served, "olga", COUNT, options="'-c statement_timeout=1s'")
+
+
+class Recorded:
+    """What runs nothing, and records how it was ended."""
+
+    text, state, since = "", "active", datetime.now(UTC)
+
+    def __init__(self) -> None:
+        self.ends = list[str]()
+
+    def cancel(self) -> None:
+        self.ends.append("cancel")
+
+    def stop(self) -> None:
+        self.ends.append("stop")
+
+
+@pytest.mark.timeout(120)
+def test_only_an_owner_stops_what_was_charged(tmp_path: Path) -> None:
+    """An analyst who could would learn of one row by how long its statement takes, or lock a table for all."""
+
+    async def everything_before() -> None:
+        pass
+
+    with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD):
+        ana, olga = (served.service.users.find(name) for name in ("ana", "olga"))
+        assert ana is not None
+        assert olga is not None
+        for (user, _), expected in ((ana, "cancel"), (olga, "stop")):
+            for session in (False, True):
+                running = Recorded()
+                member = Member(
+                    1, ana[0], "http", "", running, lambda ends=running.ends: ends.append("left"), str
+                )
+                served.service.end(member, user, session=session)
+                asyncio.run_coroutine_threadsafe(everything_before(), served.loop).result(30)
+                assert running.ends == [expected, *(["left"] * session)]
 
 
 @pytest.mark.timeout(120)

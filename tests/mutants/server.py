@@ -4,7 +4,49 @@ from __future__ import annotations
 
 from .fault import Fault
 
+_LIMITS = "tests/attacks/test_a42_limits_as_an_oracle.py"
+
 FAULTS = (
+    Fault(
+        "clients-limits-after-the-charge",
+        "dpsql.engine.stops:StopRequests.cancel",
+        "self._is_charged",
+        "False",
+        "whether a client's limit ends a charged statement tells, in an error, that one row made it slow",
+        f"{_LIMITS}::test_a_client_cancels_nothing_after_the_charge[True]",
+    ),
+    Fault(
+        "steps-cancelled-apart",
+        "dpsql.engine.stops:StopRequests.begin_charge",
+        "self._is_charged = True",
+        "",
+        "a client who cancels between two charges of one statement sees how long the first took",
+        f"{_LIMITS}::test_the_steps_of_one_statement_are_cancelled_together_or_not_at_all",
+    ),
+    Fault(
+        "interrupts-not-counted",
+        "dpsql.engine.stops:run_recorded.recorded",
+        "note(STOPPED if requests.stopped else CANCELLED)",
+        "",
+        "Ctrl-C, `interrupt` and an owner's limit are exact bits without number",
+        f"{_LIMITS}::test_what_ends_a_statement_in_this_process_is_a_failure[interrupt-1]",
+    ),
+    Fault(
+        "answers-after-the-limit-not-counted",
+        "dpsql.connection:Connection._answered",
+        "self.engine.stops.require_not_stopped()",
+        "",
+        "an answer that comes steps of the grid later than the owner's limit is no failure",
+        f"{_LIMITS}::test_an_owner_s_limit_is_a_failure[True]",
+    ),
+    Fault(
+        "owners-limit-as-a-clients",
+        "dpsql.server.running:Running._in_turn",
+        "self.stopped = True",
+        "self.cancelled = True",
+        "a statement of one analyst holds a worker for as long as it runs",
+        f"{_LIMITS}::test_a_server_s_owner_ends_what_is_too_long_as_a_failure[seconds]",
+    ),
     Fault(
         "unknown-user-let-in",
         "dpsql.server.protocol.scram:Proof.final",
@@ -301,6 +343,14 @@ FAULTS = (
         "found is None",
         "an analyst ends what others have paid for",
         "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",
+    ),
+    Fault(
+        "analysts-stop-what-was-charged",
+        "dpsql.server.service:Service.end",
+        "running.stop if stop else running.cancel",
+        "running.stop",
+        "an analyst ends a charged statement, and learns by it how long one row takes",
+        "tests/attacks/test_a47_starved_server.py::test_only_an_owner_stops_what_was_charged",
     ),
     Fault(
         "everybody-s-statements-shown",

@@ -49,11 +49,12 @@ class _Asked:
 
 def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are due at the same points of time; a statement that is cancelled before its turn is not waited for."""
-    slept = list[float]()
+    slept, held, turns = list[float](), list[int](), list[Turns]()
     asleep = asyncio.sleep
 
     async def noted(seconds: float) -> None:
         slept.append(seconds)
+        held.append(turns[0].counts()[1])
         await asleep(0)
 
     def refused() -> None:
@@ -61,11 +62,13 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
 
     async def work() -> None:
         service: Any = _Asked(Limits(workers=1, answer_grid=1_000.0))
+        turns.append(service.turns)
         user = User("ana", Role.analyst, datetime.now(UTC))
         running = Running(service, user)
         assert await running.run(lambda: 3) == 3
         with pytest.raises(OperationalError, match="no"):
             await running.run(refused)
+        assert held == [1, 1]  # others wait as long for it, whatever it took
         assert len(slept) == 2
         assert all(0 < seconds <= 1_000 for seconds in slept)
         async with service.turns.turn("bob"):

@@ -123,10 +123,10 @@ class Api:
         # A redirect would be to the host that a client names, and unencrypted behind a proxy.
         self.app.router.redirect_slashes = False
 
-    def cancel(self) -> None:
-        """Cancels all that runs or waits, as the server stops."""
+    def stop(self) -> None:
+        """Ends all that runs or waits, as the server stops."""
         for running in self._running:
-            running.cancel()
+            running.stop()
 
     # What every request goes through.
 
@@ -210,7 +210,7 @@ class Api:
         running.text = getattr(request.state, "sql", request.url.path)
         activity = self.service.activity
         number = activity.enter(
-            running.user, running, door="http", peer=peer_of(request), disconnect=running.stop
+            running.user, running, door="http", peer=peer_of(request), disconnect=lambda: None
         )
         task = asyncio.ensure_future(running.run(work, seconds, lane))
         watch = asyncio.ensure_future(_gone(request))
@@ -458,7 +458,7 @@ class Api:
             )
 
         def end() -> Any:
-            self.service.end(found, user.name, session=False)
+            self.service.end(found, user, session=False)
             return {"ended": found.number}
 
         return as_json(await self._look(request, user, end))

@@ -44,7 +44,7 @@ _KINDS: dict[str, type] = {"max_groups": int, "dialect": str, "replay": bool}
 class QueryRequest:
     """A query with its options; `default_epsilon` is the loss where neither they nor the text state one.
 
-    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled.
+    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled, unless it is charged.
     """
 
     sql: str
