@@ -315,7 +315,11 @@ class Connection(SyntheticConnection):
     def _answered(self, prepared: PreparedQuery) -> Result:
         from dpsql.engine.progressive import answer
 
-        return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
+        if prepared.explain:
+            return self._explained(prepared).result()
+        result = answer(self.engine, prepared)
+        self.engine.stops.require_not_stopped()
+        return result
 
     @alone
     def combine(
@@ -441,15 +445,21 @@ class Connection(SyntheticConnection):
 
         def left_behind() -> str:
             since = engine.ledger.head().entries - before
-            own = [
-                str(entry.id)
+            found = [
+                entry
                 for entry in (engine.ledger.entries(limit=since) if since else ())
                 if entry.id > before and entry.query == sql and entry.analyst == engine.analyst
             ]
+            own = [str(entry.id) for entry in found if entry.kind != "failure"]
             if not own:
                 return "interrupted; nothing was charged"
             several = "entries" if len(own) > 1 else "entry"
-            return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}"
+            counted = (
+                "; it counts as a failure of its tables"
+                if any(entry.kind == "failure" for entry in found)
+                else ""
+            )
+            return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}{counted}"
 
         return left_behind
 

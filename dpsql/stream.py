@@ -36,7 +36,7 @@ class Stream:
     """Counting queries over the rows that it was opened with, as they were then; see `Connection.stream`.
 
     Each answer is free, as all that a stream may lose was charged when it was opened. It ends when its hypothesis was wrong
-    `updates` times. Several answers need not agree with each other: the hypothesis changes on the way.
+    `updates` times, and, its table too, when the budget that paid for it begins anew. Several answers need not agree with each other: the hypothesis changes on the way.
     """
 
     columns: tuple[str, ...]
@@ -68,7 +68,7 @@ class Stream:
         )
 
     def table(self) -> SyntheticTable:
-        """The hypothesis as a synthetic table, free."""
+        """The hypothesis as a synthetic table, free. Raises OperationalError (`stream_ended`) after a new beginning of the budget."""
         return self._table(self._running.hypothesis())
 
     def _chosen(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:

@@ -198,6 +198,7 @@ class SyntheticConnection(BaseConnection):
                 return engine.streamed(running, cells, prepared.prepared, charged)
 
         def table(histogram: Counts) -> SyntheticTable:
+            engine.require_current(charged)
             return replace(of_hypothesis(prepared, histogram, receipt), _connect=self._table_of)
 
         return Stream(

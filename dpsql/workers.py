@@ -12,11 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 NAME = "dpsql worker"
 _T = TypeVar("_T")
 _HERE = threading.local()
+_AGAIN = 0.1
+"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 
 
 class End:
@@ -141,6 +143,44 @@ def hand_over(work: Work[Any]) -> None:
         _start(work)
     else:
         _POOL.given.put(work)
+
+
+class Interruptible(Protocol):
+    """What runs statements, and can be told by another thread to stop."""
+
+    def interrupt(self) -> None:
+        """Stops what runs now."""
+        ...
+
+
+def interruptible(engine: Interruptible, work: Callable[[], _T]) -> _T:
+    """What `work` on an engine returns or raises; Ctrl-C interrupts the engine, and is raised when it has stopped.
+
+    Python delivers signals to the main thread alone. DuckDB 2.0 checks for them while a query runs there, but not while
+    it waits for its own threads, and Ctrl-C is lost. So the main thread waits here, where Python delivers it. A second
+    Ctrl-C does not leave the query running: the connection would be in use for every later one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    given = Work(work)
+    try:
+        hand_over(given)
+        given.ended.wait()
+    except BaseException:
+        if not given.withdrawn():
+            _stop(engine, given.ended)
+        raise
+    return given.outcome()
+
+
+def _stop(engine: Interruptible, ended: End) -> None:
+    """Interrupts an engine until its work has ended, however often Ctrl-C is pressed meanwhile."""
+    while not ended.wait(0):
+        try:
+            engine.interrupt()
+            ended.wait(_AGAIN)
+        except KeyboardInterrupt:
+            continue
 
 
 def _start(work: Work[Any]) -> None:

@@ -147,7 +147,10 @@ class Backend(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Stops the statement that runs now, which raises OperationalError (`cancelled`); for other threads to call."""
+        """Stops the statement that runs now, which raises OperationalError (`cancelled`); for other threads to call.
+
+        After a charge the engine records that as a failure.
+        """
         ...
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.interrupts import cancellation
 from dpsql.backends.quoting import identifier
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
+from dpsql.workers import interruptible
 
 _CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
 
@@ -66,6 +67,10 @@ class Scratch:
         """The columns of a query for DOUBLE values, NULL as NaN; raises as `query` does."""
         found = self._run(sql).fetchnumpy()
         return [np.ma.filled(np.ma.asarray(values, np.float64), np.nan) for values in found.values()]
+
+    def interrupt(self) -> None:
+        """Stops the query that runs now; for other threads to call."""
+        self._connection.interrupt()
 
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
         stopped: BaseException | None = None

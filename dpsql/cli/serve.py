@@ -140,10 +140,10 @@ Processes = Annotated[
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s)", text.strip())
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|min)", text.strip())
     if match is None:
-        raise typer.BadParameter("a time is a number of s or ms, as 1s or 250ms")
-    return float(match[1]) / (1_000 if match[2] == "ms" else 1)
+        raise typer.BadParameter("a time is a number of min, s or ms, as 1s or 250ms")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "min": 60}[match[2]]
 
 
 AnswerGrid = Annotated[
@@ -152,7 +152,17 @@ AnswerGrid = Annotated[
         "--answer-grid",
         parser=_seconds,
         metavar="TIME",
-        help="Answer at whole multiples of this time after a statement was asked, as 1s: how long it takes tells less.",
+        help="Answer at whole multiples of this time after a statement's turn began, as 1s: how long it takes tells less.",
+        show_default=False,
+    ),
+]
+Longest = Annotated[
+    float | None,
+    typer.Option(
+        "--longest",
+        parser=_seconds,
+        metavar="TIME",
+        help="Stop a statement that has run for this time; if it was charged, that is a failure. 0s never stops one. [default: 10min]",
         show_default=False,
     ),
 ]
@@ -196,6 +206,7 @@ def serve(
     oidc_redirect: Redirect = None,
     oidc_audience: Audience = None,
     answer_grid: AnswerGrid = None,
+    longest: Longest = None,
     idle: Idle = None,
     check: Check = False,
 ) -> None:
@@ -258,6 +269,7 @@ def serve(
             workers=workers,
             running=running,
             connections=connections,
+            longest=Limits().longest if longest is None else longest,
             answer_grid=answer_grid or 0.0,
             idle_seconds=idle or 0.0,
         ),

@@ -5,16 +5,14 @@ All but the charge, the engine's run and the draws are pure functions over froze
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from typing import Any, TypeVar
 
-from dpsql.accounting.events import Pure, to_json
+from dpsql.accounting.events import Pure
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.decimals import as_decimal, decimal_digits
@@ -32,9 +30,11 @@ from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emitted, mechanisms_of
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emitted
+from dpsql.engine.receipts import receipt_of, versions_of
 from dpsql.engine.replay import Replay
 from dpsql.engine.sampling import require_one_sample
+from dpsql.engine.stops import CANCELLED, Interruptibles, StopRequests, is_interruption, run_recorded
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -70,7 +70,7 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.version import VERSION
+from dpsql.workers import Interruptible
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Engine:
     analyst: str
     entropy: Entropy = field(default_factory=SystemEntropy)
     reservation: int | None = None
+    stops: StopRequests = field(default_factory=StopRequests, compare=False)
 
     @cached_property
     def catalog(self) -> catalog.Catalog:
@@ -290,7 +291,8 @@ class Engine:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.outer_sql)
             entries = self._charge(prepared)
-            with _noting(entries):
+
+            def finished() -> Result:
                 parts, tables, values = self._released(above, prepared, entries)
                 self._keep(parts, tables, values, entries)
                 consistent_tables = above.load_consistent(prepared, tables)
@@ -298,13 +300,18 @@ class Engine:
                 receipt = self.receipt(prepared, entries, [table.plan for table in tables])
                 return self._result(prepared, consistent_tables, rows, types, receipt)
 
+            return self._after_charge(prepared, entries, finished, scratch)
+
     def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
         """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
         entries = self._charge(prepared)
-        with _noting(entries):
+
+        def finished() -> tuple[ReleasedTable, Receipt]:
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
             return table, self.receipt(prepared, entries, [table.plan])
+
+        return self._after_charge(prepared, entries, finished)
 
     def open_stream(self, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
         """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
@@ -313,40 +320,80 @@ class Engine:
         def begin() -> RunningStream:
             return open_stream(part.plan, part.statement, self.backend.run(part.statement.sql), self.entropy)
 
-        with _noting(entries):
+        def finished() -> tuple[RunningStream, Receipt]:
             try:
                 running = _without_frames(begin)
             except (BackendError, InternalError) as error:
-                self._record(part, prepared, entries, error.code)
+                self._record(part.tables, prepared, entries, error.code)
                 raise
             return running, self.receipt(prepared, entries, [part.plan])
+
+        return self._after_charge(prepared, entries, finished)
 
     def streamed(
         self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
     ) -> StreamedCount:
         """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
+        self.require_current(entry)
         before = running.known(cells)
         if before is not None:
             return before
+        entries = () if entry is None else (entry,)
         try:
             return _without_frames(lambda: running.answer(cells, self.entropy))
-        except (BackendError, InternalError) as error:
-            self._record(prepared.only, prepared, () if entry is None else (entry,), error.code)
+        except BaseException as error:
+            if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
+                self._record(prepared.only.tables, prepared, entries, getattr(error, "code", CANCELLED))
             raise
 
+    def require_current(self, entry: Entry | None) -> None:
+        """Refuses what an entry has paid for where its period has ended since: see `Ledger.is_current`.
+
+        Raises OperationalError (`stream_ended`).
+        """
+        if entry is None or not self.ledger.is_current(entry):
+            raise OperationalError(
+                "the budget that paid for the stream has begun anew since, by its period or a reset",
+                code="stream_ended",
+                hint="open another stream, which is charged anew",
+            )
+
+    def cancel(self) -> None:
+        """Ends the statement that runs for its client, unless it is charged; for other threads to call."""
+        self.stops.cancel(self.backend)
+
+    def stop(self) -> None:
+        """Ends the statement that runs for the owner; for other threads to call."""
+        self.stops.stop(self.backend)
+
+    def _after_charge(
+        self,
+        prepared: PreparedQuery,
+        entries: Sequence[Entry],
+        work: Callable[[], _Drawn],
+        *beside: Interruptible,
+    ) -> _Drawn:
+        """What `work` returns, which is all that follows a charge; see `dpsql.engine.stops.run_recorded`."""
+        record = self._recorder(prepared, entries) if entries else None
+        return run_recorded(Interruptibles((self.backend, *beside)), work, record, self.stops)
+
+    def _recorder(self, prepared: PreparedQuery, entries: Sequence[Entry]) -> Callable[[str], None]:
+        """What records that a statement has failed after its charge, with a code, of all its tables."""
+        tables = tuple(dict.fromkeys(table for part in prepared.releases for table in part.tables))
+        return lambda code: self._record(tables, prepared, entries, code)
+
     def _record(
-        self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry], code: str
+        self, tables: Sequence[str], prepared: PreparedQuery, entries: Sequence[Entry], code: str
     ) -> None:
         """Records a failure after a charge, which counts towards a lock."""
         if entries:
-            self.ledger.fail(
-                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code
-            )
+            self.ledger.fail(tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code)
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
-        with _noting(entries):
+
+        def finished() -> Result:
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
             receipt = self.receipt(prepared, entries, [table.plan])
@@ -358,6 +405,8 @@ class Engine:
             ]
             types = [table.columns[place][1] for place in places]
             return self._result(prepared, [table], rows, types, receipt)
+
+        return self._after_charge(prepared, entries, finished)
 
     def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
@@ -409,18 +458,22 @@ class Engine:
         if not prepared.bills:
             return ()  # the keys alone, all of them public
         self.require_bound(prepared)
+        self.stops.require_not_stopped()
+        self.stops.begin_charge()
         try:
-            return self.ledger.charge(
+            entries = self.ledger.charge(
                 prepared.bills,
                 analyst=self.analyst,
                 query=prepared.asked.sql,
-                details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+                details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
                 refines=[base.number for base in prepared.refines],
                 reservation=self.reservation,
             )
         except BudgetExhausted as error:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
             raise
+        self.stops.charged(self._recorder(prepared, entries))
+        return entries
 
     def _what_is_left_buys(self, prepared: PreparedQuery, code: str) -> str | None:
         """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
@@ -443,7 +496,7 @@ class Engine:
         try:
             return self._drawn(part)
         except (BackendError, InternalError) as error:
-            self._record(part, prepared, entries, error.code)
+            self._record(part.tables, prepared, entries, error.code)
             raise
 
     def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
@@ -525,58 +578,11 @@ class Engine:
         entries: Sequence[Entry],
         measured: Sequence[MeasurementPlan] | None = None,
     ) -> Receipt:
-        """The receipt of a query that was charged as `entries` say, or, without any, explained.
-
-        `measured` are the plans of its releases with all that was chosen on the way.
-        """
-        event = prepared.event
-        return Receipt(
-            query=prepared.asked.sql,
-            plan=prepared.plan_digest,
-            analyst=self.analyst,
-            privacy_unit=self.policy.privacy_unit,
-            neighbors=self.policy.neighbors,
-            data_version=self.policy.data_version,
-            policy=self.policy_digest,
-            mechanisms=tuple(
-                prepared.mechanisms
-                if measured is None
-                else [mechanism for plan in measured for mechanism in mechanisms_of(plan)]
-            ),
-            loss=None if event is None else json.loads(to_json(event)),
-            entries=tuple(
-                {
-                    "id": entry.id,
-                    "table": entry.table,
-                    "at": entry.at.isoformat(),
-                    "loss": str(entry.spend.loss_fraction),
-                    "delta": str(entry.spend.delta_fraction),
-                    "digest": entry.digest,
-                    **({} if entry.box is None else {"box": entry.box}),
-                    **({} if entry.reservation is None else {"slice": entry.reservation}),
-                    **({"account": entry.account_analyst} if entry.account_analyst else {}),
-                }
-                for entry in entries
-            ),
-            versions=_versions(self.backend),
-            constants=dict(prepared.constants),
-            target=prepared.terms.targeted(),
-            replayed=prepared.replayed,
-            refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
-        )
+        """As `receipt_of`."""
+        return receipt_of(self, prepared, entries, measured)
 
 
 _Drawn = TypeVar("_Drawn")
-
-
-@contextmanager
-def _noting(entries: Sequence[Entry]) -> Iterator[None]:
-    """Notes on whatever is raised after a charge that there was one, as `Error.charged` says it."""
-    try:
-        yield
-    except BaseException as error:
-        error.__dict__["charged"] = bool(entries)
-        raise
 
 
 def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
@@ -610,15 +616,3 @@ def _value(value: Any, digits: tuple[int, int] | None) -> Any:
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:
     """The interval of a cell that is derived from several released ones."""
-
-
-def _versions(backend: Backend) -> dict[str, str]:
-    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
-
-
-@cache
-def _parser_version() -> str:
-    try:
-        return version("sqlglot")
-    except PackageNotFoundError:
-        return "unknown"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -51,6 +52,7 @@ from dpsql.ledger.tables import (
     charging_versions,
     end_row,
     entry_rows,
+    last_reset,
     last_rows,
     make_missing_index,
     make_tables,
@@ -58,6 +60,7 @@ from dpsql.ledger.tables import (
     require_holds,
     require_key,
     rows_from,
+    rows_of_charge,
     store_partitions,
     store_reservations,
     stored_accounts,
@@ -183,6 +186,23 @@ class SqlJournal:
         renewal = self._accounts[key].budget.renewal
         return self._chain.balance(key).in_period(period(renewal, self._clock() if now is None else now))
 
+    def _is_current(self, connection: Connection, number: int) -> bool:
+        """Whether what the charge of this number has paid for may still be released: no account of it has begun anew since.
+
+        Claim: what is drawn from private rows in one period of an account, or between two of its resets, was charged to it there.
+        Why: a charge is followed at once by its releases, which are of the period in which they were charged. Three more draw from
+        what was paid for earlier. A reservation is part of an account's balance, and ends with it (`Balance.in_period`, the entry of
+        a reset). A refinement asks here within the transaction of its charge, a stream before each answer. Whatever else is to be held
+        and released later asks here, too.
+        """
+        now = self._clock()
+        for row in rows_of_charge(connection, number):
+            key = account_of(row)
+            balance = self._balance(key, now) if key in self._accounts else self._chain.balance(key)
+            if row["period"] != balance.period or row["id"] < last_reset(connection, key):
+                return False
+        return True
+
     def _row(
         self,
         common: Row,
@@ -221,7 +241,9 @@ class SqlJournal:
         for each in group:
             try:
                 if each.refines:
-                    require_refinable(connection, each.refines, self._chain.claims)
+                    require_refinable(
+                        connection, each.refines, self._chain.claims, partial(self._is_current, connection)
+                    )
                 each.rows = each.rows_now()
             except Error as error:
                 each.refused(error)

@@ -384,6 +384,13 @@ class Ledger(Protocol):
         """The entry of this number, None if there is none."""
         ...
 
+    def is_current(self, entry: Entry) -> bool:
+        """Whether what the charge of an entry has paid for may still be released: no account of it has begun anew since.
+
+        For whoever holds something that was paid for, as a stream, before each release.
+        """
+        ...
+
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
         ...

@@ -10,7 +10,7 @@ their table only repeats them. A missing row is measured and charged again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select
@@ -151,8 +151,10 @@ def require_claims(connection: Connection, claims: Claims) -> None:
         raise _unfounded()
 
 
-def require_refinable(connection: Connection, bases: Sequence[int], claims: Claims) -> None:
-    """Refuses a second refinement of a release, and one of a release that was paid for before a reset.
+def require_refinable(
+    connection: Connection, bases: Sequence[int], claims: Claims, is_current: Callable[[int], bool]
+) -> None:
+    """Refuses a second refinement of a release, and one of a release whose charge `is_current` no more.
 
     Raises OperationalError (`release_refined`) where another was quicker: two refinements of one release would
     together cost more than the two differences. And where a budget was begun anew meanwhile: what comes after is
@@ -161,7 +163,7 @@ def require_refinable(connection: Connection, bases: Sequence[int], claims: Clai
     require_claims(connection, claims)
     released = select(RELEASES.c.refines).where(RELEASES.c.refines.in_(bases))
     known = connection.execute(select(RELEASES.c.entry).where(RELEASES.c.number.in_(bases))).scalars().all()
-    paid = len(known) == len(set(bases)) and _last_reset(connection) < min(known)
+    paid = len(known) == len(set(bases)) and all(map(is_current, set(known)))
     if (
         not paid
         or not claims.entries.keys().isdisjoint(bases)

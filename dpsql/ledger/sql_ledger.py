@@ -276,6 +276,10 @@ class SqlLedger(SqlJournal):
         rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
         return stored_entry(rows[0], self._digests) if rows else None
 
+    def is_current(self, entry: Entry) -> bool:
+        """As `Ledger.is_current`."""
+        return self._read(lambda connection: self._is_current(connection, entry.charge))
+
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """As `Ledger.store_releases`."""
 

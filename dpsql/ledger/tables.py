@@ -26,7 +26,7 @@ from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.balance import Balance, partition_rows, partition_spend_of
 from dpsql.ledger.chain import Last
 from dpsql.ledger.digest import KeyedDigest, Row, text_digest
-from dpsql.ledger.entry_kinds import AMEND
+from dpsql.ledger.entry_kinds import AMEND, RELEASED, RESET
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.refusal import rolled_back
 from dpsql.ledger.reservations import AccountReservation, Reservations
@@ -76,6 +76,7 @@ _LASTS = (
     .outerjoin(_AFTER, _AFTER.c.id == _OF_ACCOUNT.c.id + 1)
     .order_by(_OF_ACCOUNT.c.id)
 )
+_OF_ONE_CHARGE = 16  # entries that are looked at together: few charges have more
 _PLAIN, _KEYED = "sha256", "hmac-sha256"
 
 
@@ -247,6 +248,25 @@ def rows_from(connection: Connection, start: int, most: int) -> list[Row]:
     if start == 1:
         return list(entry_rows(connection, OLDEST_FIRST.limit(most)))
     return list(entry_rows(connection, _FROM, {"start": start, "most": most}))
+
+
+def rows_of_charge(connection: Connection, number: int) -> Iterator[Row]:
+    """The entries of one charge that pay for its releases: they follow one another, from that of this number on."""
+    start, own = number, True
+    while own:
+        rows = rows_from(connection, start, _OF_ONE_CHARGE)
+        for row in rows:
+            if row["charge"] != number or row["kind"] not in RELEASED:
+                return
+            yield row
+        own = len(rows) == _OF_ONE_CHARGE
+        start = rows[-1]["id"] + 1 if rows else start
+
+
+def last_reset(connection: Connection, key: AccountKey) -> int:
+    """The number of the last entry that has reset an account, 0 where there is none."""
+    newest = select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == RESET, *_of(ENTRIES, key))
+    return int(connection.execute(newest).scalar() or 0)
 
 
 def end_row(connection: Connection) -> Row | None:

@@ -47,7 +47,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A session or a request: `number` names it, `disconnect` ends it."""
+    """A session or a request: `number` names it, `disconnect` ends it after what it runs."""
 
     number: int
     user: User
@@ -136,7 +136,8 @@ class Activity:
                 each.running.stop()
 
     def disconnect(self, persons: Collection[str]) -> None:
-        """Ends the sessions of these persons."""
+        """Ends the sessions of these persons for the owner."""
         for each in tuple(self._members.values()):
             if each.user.name in persons:
+                each.running.stop()
                 each.disconnect()

@@ -14,9 +14,9 @@ from dpsql.backends.twin import Twin, TwinColumn
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, fold
-from dpsql.server.protocol.values import BOOL, DATE, FLOAT8, INT8, TEXT, TIMESTAMP, Column, oid_of
+from dpsql.server.protocol.values import BOOL, DATE, FLOAT8, INT8, TEXT, TIMESTAMP, Column, array_of, oid_of
 from dpsql.server.settings import VERSION
-from dpsql.sql.catalogue.parameters import parameter_types
+from dpsql.sql.catalogue.parameters import ListType, parameter_types
 from dpsql.sql.catalogue.rewrite import MACROS, PREFIX, CatalogueQuery, catalogue_query
 
 DATABASE = "dpsql"
@@ -62,9 +62,7 @@ class Catalogue:
     def parameters(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
         """The types of a statement's parameters: those that the client states, else by what they stand beside, else text."""
         found = {} if all(types) else parameter_types(text, self._types)
-        return tuple(
-            given or _OIDS.get(found.get(number, Type.VARCHAR), TEXT) for number, given in enumerate(types, 1)
-        )
+        return tuple(given or _oid(found.get(number, Type.VARCHAR)) for number, given in enumerate(types, 1))
 
     def answer(
         self,
@@ -116,6 +114,13 @@ class Catalogue:
         with self._free:
             for each in self._idle:
                 each.close()
+
+
+def _oid(kind: Type | ListType) -> int:
+    """The number of a parameter's type."""
+    if isinstance(kind, ListType):
+        return array_of(_oid(kind.item))
+    return _OIDS.get(kind, TEXT)
 
 
 def _columns(policy: Policy, table: CatalogTable) -> list[TwinColumn]:

@@ -28,6 +28,7 @@ from dpsql.workers import be_at_work
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
+    from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.ledger import BudgetLeft
     from dpsql.policy import Policy
@@ -66,9 +67,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Stops what runs for a call."""
+    """Asks to end what runs for a call: for its client, or for the owner."""
 
     number: int
+    by_owner: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ class _Process:
         self._connections = Connections(opened, setup.workers * 4)
         self._answers = Answers()
         self._workers = ThreadPoolExecutor(setup.workers, "dpsql query", be_at_work)
-        self._running = dict[int, Callable[[], None]]()
+        self._running: dict[int, Engine] = {}
         self._lock = threading.Lock()
         with self._connections.of(setup.analysts[0]):
             pass
@@ -231,9 +233,9 @@ class _Process:
                 break
             if isinstance(message, Interrupt):
                 with self._lock:
-                    interrupt = self._running.get(message.number)
-                    if interrupt is not None:
-                        interrupt()
+                    engine = self._running.get(message.number)
+                    if engine is not None:
+                        (engine.stop if message.by_owner else engine.cancel)()
             else:
                 self._workers.submit(self._answer, message)
         self._workers.shutdown(wait=True)
@@ -259,8 +261,9 @@ class _Process:
     def _done(self, call: Call) -> Any:
         method = _METHODS[call.method]
         with self._connections.of(call.analyst) as connection:
+            connection.engine.stops.begin()
             with self._lock:
-                self._running[call.number] = connection.engine.backend.interrupt
+                self._running[call.number] = connection.engine
             try:
                 return method(self._answers, connection, *call.arguments)
             finally:

@@ -97,8 +97,8 @@ class Listener:
         while self.clients and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
         for client in list(self.clients):
-            client.abort()
-        while any(client.working for client in self.clients):  # noqa: ASYNC110  (cancelled, and recorded as they end)
+            client.end()
+        while any(client.working for client in self.clients):  # noqa: ASYNC110  (stopped, and recorded as they end)
             await asyncio.sleep(0.05)
         self._logins.shutdown(wait=True)
 
@@ -250,15 +250,19 @@ class Client(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def end(self) -> None:
+        """Ends the connection and its statement at once, for the owner."""
+        if self._session is not None:
+            self._session.stop()
+        self.abort()
+
     def stop(self) -> None:
         """Ends the connection after the statement that it has sent."""
         self._stopping = _STOPPING
         self._pump()
 
     def disconnect(self) -> None:
-        """Ends the connection, and the statement that runs or waits."""
-        if self._session is not None:
-            self._session.running.stop()
+        """Ends the connection, after the statement that runs or waits."""
         self._stopping = _ENDED
         self._pump()
 

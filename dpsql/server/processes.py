@@ -85,10 +85,10 @@ class _Process:
             raise
         return number, future
 
-    def interrupt(self, number: int) -> None:
-        """Stops what runs for a call, which replies all the same."""
+    def interrupt(self, number: int, *, by_owner: bool) -> None:
+        """Asks to end what runs for a call, which replies all the same."""
         if number in self._waiting:
-            self._send(Interrupt(number))
+            self._send(Interrupt(number, by_owner))
 
     def _send(self, message: Call | Interrupt | None) -> None:
         failed = False
@@ -197,12 +197,19 @@ class ProcessAsker:
         self._call: tuple[_Process, int] | None = None
         self._left: tuple[BudgetLeft, ...] = ()
 
-    def interrupt(self) -> None:
-        """Stops what runs."""
+    def cancel(self) -> None:
+        """As `Engine.cancel`."""
+        self._interrupt(by_owner=False)
+
+    def stop(self) -> None:
+        """As `Engine.stop`."""
+        self._interrupt(by_owner=True)
+
+    def _interrupt(self, *, by_owner: bool) -> None:
         with self._lock:
             call = self._call
         if call is not None:
-            call[0].interrupt(call[1])
+            call[0].interrupt(call[1], by_owner=by_owner)
 
     def plan(
         self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dpsql.server.asking import Asker
 from dpsql.server.service import Lane, Service
@@ -28,8 +28,12 @@ class NotBegun(Exception):  # noqa: N818  (what has happened, for who asked)
 def until_grid(taken: float, grid: float) -> float:
     """The seconds until an answer that has taken some seconds is due, at the next whole multiple of a grid.
 
-    Claim: the time of an answer depends on private rows through the number of the grid's points that passed alone.
-    Why: it is a multiple of the grid, which is the owner's and public. That number still depends on them.
+    Claim: the time of an answer, from the beginning of its turn, depends on private rows through the number of the grid's points
+    that passed alone; where `Limits.longest` and the writing of an answer fit into one step, it does not depend on them unless the
+    ledger has a failure.
+    Why: it is a multiple of the grid, which is the owner's and public. A charged statement that has not ended at `longest` is a
+    failure, whether the engine stops or not (`dpsql.engine.stops`), and one that has ended is written within the same step.
+    A turn lasts to the same point, so that who waits for it learns no more.
     Source: Askarov, Zhang, Myers 2010, "Predictive Black-Box Mitigation of Timing Channels" (a fixed schedule).
 
     >>> until_grid(0.25, 1.0), until_grid(1.0, 1.0), until_grid(2.5, 1.0), until_grid(2.5, 0)
@@ -38,17 +42,29 @@ def until_grid(taken: float, grid: float) -> float:
     return -taken % grid if grid else 0.0
 
 
+class Stoppable(Protocol):
+    """What runs a statement: an engine, or one in another process."""
+
+    def cancel(self) -> None:
+        """As `Engine.cancel`."""
+        ...
+
+    def stop(self) -> None:
+        """As `Engine.stop`."""
+        ...
+
+
 class Running:
     """What one user runs, one statement after the other."""
 
     def __init__(self, service: Service, user: User) -> None:
         self._service, self.user = service, user
         self._lock = threading.Lock()
-        self._interrupted: Callable[[], None] | None = None
+        self._engine: Stoppable | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._working = False
-        self.cancelled = False
-        """Whether the statement that runs, or ran last, was cancelled."""
+        self.cancelled = self.stopped = False
+        """Whether the client has cancelled the statement that runs, or ran last, and whether the owner has stopped it."""
         self.text = ""
         """The statement that runs, or ran last, as owners are shown it."""
         self.since = datetime.now(UTC)
@@ -64,18 +80,10 @@ class Running:
 
         Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
         """
-        self.cancelled, self._working, self.since = False, True, datetime.now(UTC)
-        begun = time.monotonic()
+        self.cancelled, self.stopped, self._working, self.since = False, False, True, datetime.now(UTC)
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.cancel)
         try:
-            try:
-                return await self._in_turn(work, lane)
-            finally:
-                # What looks at no private rows takes as long whatever they are.
-                if lane is Lane.asking and not self._is_cancelled_in_waiting():
-                    await asyncio.sleep(
-                        until_grid(time.monotonic() - begun, self._service.limits.answer_grid)
-                    )
+            return await self._in_turn(work, lane)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self.cancelled or task is None:
@@ -87,32 +95,39 @@ class Running:
             if timer is not None:
                 timer.cancel()
 
-    def _is_cancelled_in_waiting(self) -> bool:
-        """Whether the statement never had a turn: what it waited for is no secret of its own, and nobody waits for it."""
-        return self.cancelled and self._waiting is not None
-
     async def _in_turn(self, work: Callable[[], _T], lane: Lane) -> _T:
+        """What `work` gives, at a point of the grid, after which others have their turn: they wait no longer for one than for another."""
         self._waiting = asyncio.current_task()
+        limits = self._service.limits
         async with self._service.turns.turn(self.user.name, owner=self.user.role.owns, lane=lane):
             self._waiting = None
-            future = asyncio.get_running_loop().run_in_executor(self._service.threads[lane], work)
-            while not future.done():
-                # The turn ends when the thread does: what is cancelled is waited for.
-                await asyncio.wait({future}, timeout=_AGAIN)
-                if self.cancelled:
+            begun = time.monotonic()
+            try:
+                future = asyncio.get_running_loop().run_in_executor(self._service.threads[lane], work)
+                while not future.done():
+                    # The turn ends when the thread does: what is cancelled is waited for.
+                    await asyncio.wait({future}, timeout=_AGAIN)
+                    if limits.longest and time.monotonic() - begun >= limits.longest:
+                        self.stopped = True
                     self._interrupt()
-            return future.result()
+                return future.result()
+            finally:
+                # What looks at no private rows takes as long whatever they are.
+                grid = limits.answer_grid if lane is Lane.asking else 0.0
+                await asyncio.sleep(until_grid(time.monotonic() - begun, grid))
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits now, if there is one."""
+        """Cancels the statement that runs or waits now for its client, if there is one; see `dpsql.engine.stops`."""
         if self._working:
             self.cancelled = True
             if self._waiting is not None:
                 self._waiting.cancel()
 
     def stop(self) -> None:
-        """Ends the statement that runs or waits now for the owner, if there is one."""
-        self.cancel()
+        """Ends the statement that runs or waits now for the owner, if there is one; after its charge that is a failure."""
+        if self._working:
+            self.stopped = True
+            self.cancel()
 
     def leave(self) -> None:
         """The client is gone: cancels a statement that waits, and lets one that runs end.
@@ -124,13 +139,18 @@ class Running:
 
     def _interrupt(self) -> None:
         with self._lock:
-            if self._interrupted is not None:
-                self._interrupted()
+            if self._engine is None:
+                return
+            if self.stopped:
+                self._engine.stop()
+            elif self.cancelled:
+                self._engine.cancel()
 
     def with_connection(self, work: Callable[[Connection], _T]) -> _T:
         """What `work` gives with an engine connection of the user's, in the thread of `run`."""
         with self._service.connections.of(self._service.policy.analyst(self.user.name)) as connection:
-            return self._interruptible(connection.engine.backend.interrupt, lambda: work(connection))
+            connection.engine.stops.begin()
+            return self._stoppable(connection.engine, lambda: work(connection))
 
     def asking(self, work: Callable[[Asker], _T]) -> _T:
         """As `with_connection`, of what asks questions: in a process for that, where there are any."""
@@ -138,13 +158,13 @@ class Running:
         if processes is None:
             return self.with_connection(work)
         asker = processes.asker(self._service.policy.analyst(self.user.name))
-        return self._interruptible(asker.interrupt, lambda: work(asker))
+        return self._stoppable(asker, lambda: work(asker))
 
-    def _interruptible(self, interrupt: Callable[[], None], work: Callable[[], _T]) -> _T:
+    def _stoppable(self, engine: Stoppable, work: Callable[[], _T]) -> _T:
         with self._lock:
-            self._interrupted = interrupt
+            self._engine = engine
         try:
             return work()
         finally:
             with self._lock:  # from here on an interrupt would be of another's statement
-                self._interrupted = None
+                self._engine = None

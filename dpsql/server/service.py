@@ -44,7 +44,8 @@ class Limits:
     `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
     person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
-    Statements are answered at whole multiples of `answer_grid` seconds after they were asked; 0 means at once.
+    A statement that has run for `longest` seconds is stopped, which is a failure if it was charged; 0 means never.
+    Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
     """
 
     workers: int = 8
@@ -61,6 +62,7 @@ class Limits:
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
     catalogue_seconds: float = 3.0
+    longest: float = 600.0
     answer_grid: float = 0.0
 
 
@@ -283,7 +285,7 @@ class Service:
                 code="processes",
                 hint="keep the ledger in a file, or leave out --processes",
             )
-        workers = self.limits.workers
+        workers = self.limits.workers + self.limits.owner_workers
         return Processes(
             Setup(
                 self._database,
@@ -386,13 +388,17 @@ class Service:
         """The user of a name with the verifier of the password, None where there is none."""
         return self.users.find(name)
 
-    def end(self, member: Member, by: str, *, session: bool) -> None:
-        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note`. It is called in a worker."""
+    def end(self, member: Member, by: User, *, session: bool) -> None:
+        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note`. It is called in a worker.
+
+        Whoever is no owner cancels it as any client does: after its charge a statement goes on.
+        """
         what = "session ended" if session else "statement ended"
-        self.audit.note(what, by=by, user=member.user.name, door=member.door, peer=member.peer)
-        own = member.user.name == by
-        act = member.disconnect if session else member.running.cancel if own else member.running.stop
-        self.activity.call(act)
+        self.audit.note(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
+        running, stop = member.running, by.role.owns
+        self.activity.call(running.stop if stop else running.cancel)
+        if session:
+            self.activity.call(member.disconnect)
 
     def close(self) -> None:
         """Waits for statements that still run, and closes the engine connections and the ledger."""

@@ -28,7 +28,7 @@ from dpsql.server.protocol.tasks import (
     ReadText,
     RunStatement,
 )
-from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, oid_of
+from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, element_of, oid_of
 from dpsql.server.running import NotBegun, Running
 from dpsql.server.service import Lane, Service
 from dpsql.server.settings import Settings
@@ -161,8 +161,12 @@ class Session:
         return not any(name in text for name in self._service.declared)
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits now, if there is one."""
+        """Cancels the statement that runs or waits now, if there is one; see `Running.cancel`."""
         self.running.cancel()
+
+    def stop(self) -> None:
+        """Ends the statement that runs or waits now for the owner, if there is one; see `Running.stop`."""
+        self.running.stop()
 
     def leave(self) -> None:
         """The client is gone; see `Running.leave`."""
@@ -177,8 +181,9 @@ class Session:
             return failure(error, text)
         except NotBegun:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
-        if self.running.cancelled and isinstance(found, Failure):
-            return _cancelled(charged=found.charged)
+        not_charged = isinstance(found, Failure) and found.sqlstate == "57014" and found.charged is False
+        if lane is Lane.asking and not_charged:
+            return Failure("57014", _NOT_CHARGED[self.running.stopped])
         return found
 
     def _described_utility(self, task: DescribeStatement) -> Description:
@@ -383,7 +388,7 @@ class Session:
         found = self._service.activity.of(self.user, wanted)
         if found is not None:
             ends_session = name == "pg_terminate_backend"
-            self._service.end(found, self.user.name, session=ends_session)
+            self._service.end(found, self.user, session=ends_session)
         told = () if found is not None else (_unknown_process(wanted),)
         return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), told)
 
@@ -418,7 +423,10 @@ class Session:
         return self.running.with_connection(rows)
 
 
-_CHARGED = "SHOW dpsql.budget says what is spent"
+_NOT_CHARGED = (
+    "the statement was cancelled; nothing was charged",
+    "the statement was stopped at the owner's limit; nothing was charged",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,6 +542,9 @@ def _named(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
 def _sample(oid: int) -> Any:
     """A value of a parameter's type, for a plan before the values are known."""
     samples = {16: b"true", 20: b"1", 21: b"1", 23: b"1", 26: b"1", 700: b"1.5", 701: b"1.5", 1700: b"1.5"}
+    element = element_of(oid)
+    if element is not None:
+        return (_sample(element),)
     samples |= {1082: b"2000-01-01", 1114: b"2000-01-01", 1184: b"2000-01-01"}
     return decoded(samples.get(oid, b"x"), oid, 0)
 
@@ -541,19 +552,6 @@ def _sample(oid: int) -> Any:
 def _moved(found: Failure, start: int) -> Failure:
     """A failure whose place is that in a text of several statements."""
     return replace(found, position=(found.position or 0) + start)
-
-
-def _cancelled(*, charged: bool | None) -> Failure:
-    """The answer to a statement that was cancelled while it ran."""
-    match charged:
-        case True:
-            return Failure(
-                "57014", "the statement was cancelled after its charge, which stays; its answer is lost"
-            )
-        case False:
-            return Failure("57014", "the statement was cancelled; nothing was charged")
-        case None:
-            return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
 
 
 def _notices(result: Result, epsilon: Any, left: Sequence[BudgetLeft]) -> tuple[Failure, ...]:

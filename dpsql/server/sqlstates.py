@@ -29,6 +29,7 @@ _BY_CODE = {
     "epsilon_cap": "22023",
     "epsilon_floor": "22023",
     "cancelled": "57014",
+    "stopped": "57014",
     "table_locked": "55006",
     "audit": "58030",
     "too_many_statements": "53400",

@@ -163,7 +163,7 @@ def _number(digits: str) -> int:
 def named_parameters(text: str) -> tuple[str, list[int]]:
     """The statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
-    A cast to text right after a parameter is blanked out: the parameter's value has its type already.
+    A cast to text or to an array right after a parameter is blanked out: the parameter's value has its type already.
 
     >>> named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])
@@ -176,9 +176,7 @@ def named_parameters(text: str) -> tuple[str, list[int]]:
         if kind == "parameter":
             part = f":p{part[1:]}"
             places.append(length + 1)
-            blank = (
-                index + 3 if _is_text_cast([text[a:b] for _, a, b in words[index + 1 : index + 5]]) else -1
-            )
+            blank = index + _length_of_cast([text[a:b].upper() for _, a, b in words[index + 1 : index + 6]])
         elif index <= blank:
             part = " " * len(part)
         parts.append(part)
@@ -186,8 +184,10 @@ def named_parameters(text: str) -> tuple[str, list[int]]:
     return "".join(parts), places
 
 
-def _is_text_cast(words: list[str]) -> bool:
-    """Whether these words begin with a cast to text of any length."""
-    return (
-        words[:2] == [":", ":"] and words[2:3] in (["VARCHAR"], ["TEXT"]) and words[3:4] not in (["("], ["["])
-    )
+def _length_of_cast(words: list[str]) -> int:
+    """How many of these words are a cast to text of any length, or to an array; none where they begin otherwise."""
+    if words[:2] != [":", ":"]:
+        return 0
+    if words[3:5] == ["[", "]"]:
+        return 5
+    return 3 if words[2:3] in (["VARCHAR"], ["TEXT"]) and words[3:4] not in (["("], ["["]) else 0

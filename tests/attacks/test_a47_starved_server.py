@@ -10,9 +10,10 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from server.test_attacks import Stuck
 
 from dpsql.errors import Error
 from dpsql.server import statements
+from dpsql.server.activity import Member
 from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.server.service import Lane, Limits
 from dpsql.server.users import Role
@@ -111,12 +113,50 @@ def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path
 
 @pytest.mark.timeout(120)
 def test_the_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
+    """Without one the attack works: the owner waits for as long as two analysts wish."""
     with (
         owned(tmp_path, workers=2, running=2, owner_workers=0) as served,
         occupied(served, 2),
         pytest.raises(psycopg.errors.QueryCanceled, match="before it began"),
     ):
         ask(served, "olga", COUNT, options="'-c statement_timeout=1s'")
+
+
+class Recorded:
+    """What runs nothing, and records how it was ended."""
+
+    text, state, since = "", "active", datetime.now(UTC)
+
+    def __init__(self) -> None:
+        self.ends = list[str]()
+
+    def cancel(self) -> None:
+        self.ends.append("cancel")
+
+    def stop(self) -> None:
+        self.ends.append("stop")
+
+
+@pytest.mark.timeout(120)
+def test_only_an_owner_stops_what_was_charged(tmp_path: Path) -> None:
+    """An analyst who could would learn of one row by how long its statement takes, or lock a table for all."""
+
+    async def everything_before() -> None:
+        pass
+
+    with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD):
+        ana, olga = (served.service.users.find(name) for name in ("ana", "olga"))
+        assert ana is not None
+        assert olga is not None
+        for (user, _), expected in ((ana, "cancel"), (olga, "stop")):
+            for session in (False, True):
+                running = Recorded()
+                member = Member(
+                    1, ana[0], "http", "", running, lambda ends=running.ends: ends.append("left"), str
+                )
+                served.service.end(member, user, session=session)
+                asyncio.run_coroutine_threadsafe(everything_before(), served.loop).result(30)
+                assert running.ends == [expected, *(["left"] * session)]
 
 
 @pytest.mark.timeout(120)
@@ -237,26 +277,43 @@ async def _thread() -> int:
     return threading.get_ident()
 
 
-@pytest.mark.timeout(120)
-def test_slow_catalogue_queries_hold_up_those_who_ask_them(tmp_path: Path) -> None:
-    """Four of ana's run one after the other, and bob's is answered before most of them."""
-    crossed = ", ".join(f"pg_type t{number}" for number in range(8))
-    slow = f"SELECT count(*) FROM {crossed} WHERE t0.typname || t1.typname || t2.typname || t7.typname = 'x'"
+SLOW = (
+    f"SELECT count(*) FROM {', '.join(f'pg_type t{number}' for number in range(8))}"
+    " WHERE t0.typname || t1.typname || t2.typname || t7.typname = 'x'"
+)
+"""A catalogue query that takes as long as one may."""
+
+
+def order_of_answers(served: Served, slow: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Who is answered when, with the SQLSTATE of an error: those with slow queries, and bob, who begins after them."""
     order = list[tuple[str, str | None]]()
 
-    def told(served: Served, user: str, sql: str) -> None:
+    def ask_slowly(user: str) -> None:
         state = None
         try:
-            ask(served, user, sql)
+            ask(served, user, SLOW)
         except psycopg.Error as error:
             state = error.sqlstate
         order.append((user, state))
 
-    with owned(tmp_path, catalogue_seconds=3) as served, ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(told, served, "ana", slow) for _ in range(4)]
-        until(lambda: served.service.turns._queues[Lane.looking].asking["ana"] >= 2)
-        asked += [pool.submit(told, served, "bob", "SELECT relname FROM pg_class LIMIT 1")]
+    looking = served.service.turns._queues[Lane.looking].asking
+    with (
+        ThreadPoolExecutor(len(slow)) as pool,
+        psycopg.connect(served.dsn("bob"), autocommit=True) as bob,
+    ):
+        asked = [pool.submit(ask_slowly, user) for user in slow]
+        until(lambda: all(looking[user] for user in slow))
+        assert bob.execute("SELECT relname FROM pg_class LIMIT 1").fetchall()
+        order.append(("bob", None))
         for each in asked:
             each.result(60)
+    return order
+
+
+@pytest.mark.timeout(120)
+def test_slow_catalogue_queries_hold_up_those_who_ask_them(tmp_path: Path) -> None:
+    """Four of ana's run one after the other, and bob's is answered before most of them."""
+    with owned(tmp_path, catalogue_seconds=3) as served:
+        order = order_of_answers(served, ["ana"] * 4)
     assert sorted(order) == [("ana", "57014")] * 4 + [("bob", None)]
     assert ("bob", None) in order[:3]

@@ -15,10 +15,11 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.interrupts import cancellation
 from dpsql.backends.scratch import Scratch
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
+from dpsql.workers import interruptible
 
 POLICY = {
     "budget": {"epsilon": 10},

@@ -103,8 +103,8 @@ FAULTS = (
     ),
     Fault(
         "charge-not-told",
-        "dpsql.engine.pipeline:_noting",
-        "bool(entries)",
+        "dpsql.engine.stops:run_recorded",
+        "record is not None",
         "False",
         "a client is told that a query which failed was not charged",
         "tests/server/test_http_attacks.py::test_a_failure_that_should_not_happen_says_nothing",

@@ -187,7 +187,7 @@ FAULTS = (
     ),
     Fault(
         "second-interrupt-leaves-the-query",
-        "dpsql.backends.duckdb.interrupts:_stop",
+        "dpsql.workers:_stop",
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",

@@ -8,7 +8,33 @@ _LAWS = "tests/synthesis/test_mechanism.py"
 _TREE = "tests/synthesis/test_mst.py"
 _STREAM = "tests/synthesis/test_stream.py"
 
+_PAID = "tests/attacks/test_a45_paid_before_released_after.py"
+
 FAULTS = (
+    Fault(
+        "streams-outlive-their-period",
+        "dpsql.engine.pipeline:Engine.streamed",
+        "self.require_current(entry)",
+        "",
+        "a stream draws fresh noise in a period that did not pay for it",
+        f"{_PAID}::test_a_stream_ends_with_the_budget_that_paid_for_it[renew]",
+    ),
+    Fault(
+        "paid-before-a-reset",
+        "dpsql.ledger.journal:SqlJournal._is_current",
+        "row['id'] < last_reset(connection, key)",
+        "False",
+        "what was paid for before a reset is released after it",
+        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[0-visits-True]",
+    ),
+    Fault(
+        "paid-in-a-former-period",
+        "dpsql.ledger.journal:SqlJournal._is_current",
+        "row['period'] != balance.period",
+        "False",
+        "what was paid for in one period is released in the next",
+        f"{_PAID}::test_what_was_paid_is_looked_up_in_one_place[8--True]",
+    ),
     Fault(
         "values-rounded-to-the-nearer-end",
         "dpsql.synthesis.randomized:RandomizedTable._answers",

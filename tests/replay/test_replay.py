@@ -20,7 +20,7 @@ import dpsql
 from dpsql.analysis import analyse
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine import pipeline, replay
+from dpsql.engine import receipts, replay
 from dpsql.ledger import journal
 from dpsql.request.query import Query
 from dpsql.version import VERSION
@@ -285,7 +285,7 @@ def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
     con.query(COUNT)
     con.query(COUNT, epsilon=0.5)
     assert planned == []
-    monkeypatch.setattr(pipeline, "VERSION", "0.2.0")
+    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
     con.query(COUNT, epsilon=0.25)
     con.query(COUNT, epsilon=0.125)
     assert planned == [1]
@@ -302,7 +302,7 @@ def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest
     asked = ["SELECT SUM(x) FROM t", "SELECT AVG(x), COUNT(*) FROM t", "SELECT MEDIAN(x) FROM t"]
     with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=10) as connection:
         with monkeypatch.context() as old:
-            old.setattr(pipeline, "VERSION", "0.2.0")
+            old.setattr(receipts, "VERSION", "0.2.0")
             old.setattr(analyse, "decimal_digits", lambda _: None)
             before = [connection.query(sql) for sql in asked]
         again = [connection.query(sql) for sql in asked]
@@ -315,11 +315,11 @@ def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest
 def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the entries before the last of each account are not read; and those that are added are followed."""
     path = tmp_path / "ledger"
-    monkeypatch.setattr(pipeline, "VERSION", "0.2.0")
+    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
     with opened(path) as connection:
         for epsilon in (0.5, 0.25, 0.125):
             connection.query(COUNT, epsilon=epsilon, replay=False)
-    monkeypatch.setattr(pipeline, "VERSION", VERSION)
+    monkeypatch.setattr(receipts, "VERSION", VERSION)
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with opened(path) as connection:
         assert connection.engine.ledger.versions() == {"0.2.0"}

@@ -15,7 +15,7 @@ class RawClient:
     """A connection that is logged in; `ask` sends messages and returns what the server says up to ReadyForQuery."""
 
     def __init__(self, port: int, user: str, password: str, **settings: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._left = b""
         self.parsed = set[str]()
         """Names of statements that were parsed, for tests that keep them."""

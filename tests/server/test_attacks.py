@@ -25,6 +25,7 @@ import psycopg
 import pytest
 
 import dpsql
+from dpsql.engine.stops import StopRequests
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
 from dpsql.server.listener import Listener
@@ -292,14 +293,17 @@ def test_a_cancel_request_without_the_key_cancels_nothing(served: Served) -> Non
 
 
 class Stuck:
-    """A connection whose queries end when they are interrupted, as an engine's do."""
+    """A connection whose queries, which are not charged, end when they are cancelled or stopped, as an engine's do."""
 
     def __init__(self, inner: Any, begun: threading.Event) -> None:
         self._inner, self._begun, self._stopped = inner, begun, threading.Event()
         self.engine = self
-        self.backend = self
+        self.stops = StopRequests()
 
-    def interrupt(self) -> None:
+    def cancel(self) -> None:
+        self._stopped.set()
+
+    def stop(self) -> None:
         self._stopped.set()
 
     def query(self, *_: Any, **__: Any) -> Any:
@@ -332,7 +336,7 @@ def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, ho
             with socket.socket(fileno=os.dup(connection.pgconn.socket)) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
             assert not stuck._stopped.wait(1)
-            stuck.interrupt()
+            stuck.stop()
         if how == "cancel":
             connection.cancel_safe()
         with pytest.raises(psycopg.Error) as cancelled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dpsql.errors import Error, QueryRejected
 from dpsql.plan.types import Type
 from dpsql.policy import load
 from dpsql.server.catalogue import Catalogue
-from dpsql.sql.catalogue.parameters import parameter_types
+from dpsql.sql.catalogue.parameters import ListType, parameter_types
 from dpsql.sql.catalogue.rewrite import MACROS, catalogue_query
 
 RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
@@ -30,9 +31,9 @@ def recorded() -> Iterator[Any]:
         yield pytest.param(text, json.loads(values or "[]"), id=f"{number} {client}{command}")
 
 
-def catalogue_of(database: duckdb.DuckDBPyConnection) -> Catalogue:
+def catalogue_of(database: duckdb.DuckDBPyConnection, most: int = 1) -> Catalogue:
     with dpsql.connect(database, policy=clinic.POLICY, ledger=":memory:") as connection:
-        return Catalogue(load(clinic.POLICY), connection.engine.catalog, 5.0)
+        return Catalogue(load(clinic.POLICY), connection.engine.catalog, 5.0, most)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,20 @@ def emptied() -> Iterator[Catalogue]:
     other.execute("DELETE FROM visits; UPDATE wards SET beds = 0, name = 'x'")
     made = catalogue_of(other)
     yield made
+    made.close()
+
+
+def test_who_asks_slow_queries_holds_up_no_others() -> None:
+    """While one twin is busy, another answers; there are no more than are asked for."""
+    made = catalogue_of(clinic.database(), most=2)
+    with ThreadPoolExecutor(2) as pool, made._twin() as busy:
+        assert pool.submit(asked, made, "SELECT 1").result(60) == [(1,)]
+        with made._twin() as second:
+            assert second is not busy
+            third = pool.submit(asked, made, "SELECT 1")
+            with pytest.raises(TimeoutError):
+                third.result(0.2)
+        assert third.result(60) == [(1,)]
     made.close()
 
 
@@ -251,10 +266,16 @@ def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:
         ("SELECT a FROM t WHERE age IN ($1, $2)", {1: Type.INTEGER, 2: Type.INTEGER}),
         ("SELECT a FROM t WHERE name LIKE $1", {1: Type.VARCHAR}),
         ("SELECT a FROM t WHERE age + $1 > 2.5", {1: Type.INTEGER}),
+        (
+            "SELECT a FROM t WHERE age = ANY($1) AND name <> ALL($2) AND day = ANY($3::date[])",
+            {1: ListType(Type.INTEGER), 2: ListType(Type.VARCHAR), 3: ListType(Type.DATE)},
+        ),
         ("SELECT (", {}),
     ],
 )
-def test_parameters_have_the_types_of_what_they_stand_beside(text: str, types: dict[int, Type]) -> None:
+def test_parameters_have_the_types_of_what_they_stand_beside(
+    text: str, types: dict[int, Type | ListType]
+) -> None:
     columns = {"age": Type.INTEGER, "name": Type.VARCHAR, "day": Type.DATE}
     assert parameter_types(text, columns) == types
 
@@ -273,6 +294,11 @@ def test_an_array_as_postgresql_writes_one(catalogue: Catalogue, text: str, foun
     assert [name for (name,) in asked(catalogue, query, [text])] == found
     written = query.replace("$1", f"'{text}'")
     assert [name for (name,) in asked(catalogue, written)] == found
+
+
+def test_an_array_that_was_bound_is_the_same(catalogue: Catalogue) -> None:
+    query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
+    assert asked(catalogue, query, [("r", "v")]) == [("visits",), ("wards",)]
 
 
 @pytest.mark.parametrize("text", ["r", "{r", "{r}}", "{{r}}", "{r,}", "{,r}", '{"r}', "{r} OR 1=1", ""])

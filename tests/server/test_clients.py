@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from dpsql.engine.pipeline import Engine
 from dpsql.request.query import Query
 from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
-from dpsql.server.protocol.values import FLOAT8
+from dpsql.server.protocol.values import FLOAT8, as_text
 from dpsql.server.session import Session
 from dpsql.server.statements import Statement
 from dpsql.server.users import Role
@@ -542,3 +542,65 @@ def test_an_owner_ends_sessions_and_users_end_their_own(tmp_path: Path, serve: S
 def until_it_fails(connection: psycopg.Connection[Any]) -> None:
     while True:
         connection.execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("condition", "values", "same"),
+    [
+        ("plan = ANY(%s)", ["A", "B"], "plan IN ('A', 'B')"),
+        ("plan = ANY(%s::text[])", ["A"], "plan IN ('A')"),
+        ("plan <> ALL(%s)", ["A", 'b"\\,'], "plan NOT IN ('A', 'b\"\\,')"),
+        ("days = ANY(%s)", [1, 2, 70_000], "days IN (1, 2, 70000)"),
+        ("cost = ANY(%s)", [1.5, 100.0], "cost IN (1.5, 100.0)"),
+        ("day = ANY(%s)", [dt.date(2024, 3, 1)], "day IN (DATE '2024-03-01')"),
+    ],
+)
+def test_a_list_is_bound_as_clients_of_postgresql_bind_one(
+    shared: Served, condition: str, values: list[Any], same: str
+) -> None:
+    """By psycopg in text and binary, by asyncpg, and by node; it is the query with IN, and answered free as that was."""
+    text = "SELECT COUNT(*) AS n FROM visits WHERE "
+    with connected(shared) as connection:
+        connection.execute("SET dpsql.epsilon = 0.01")
+        (expected,) = connection.execute(text + same).fetchone() or ()
+        spent = shared.spent()
+        for binary in (False, True):
+            parameter = "%b" if binary else "%t"
+            found = connection.execute(text + condition.replace("%s", parameter), (values,)).fetchall()
+            assert found == [(expected,)]
+
+    async def ask() -> Any:
+        asked = await asyncpg.connect(
+            host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD, database="clinic",
+            server_settings={"dpsql.epsilon": "0.01"},
+        )  # fmt: skip
+        try:
+            return await asked.fetchval(text + condition.replace("%s", "$1"), values)
+        finally:
+            await asked.close()
+
+    if isinstance(values[0], str):  # of others asyncpg asks the catalogue more than the twin answers
+        assert asyncio.run(ask()) == expected
+    with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
+        told = asked_by_node(client, text + condition.replace("%s", "$1"), as_text(values))
+        assert rows_of(told) == [[str(expected)]]
+    assert shared.spent() == spent
+
+
+def test_lists_that_are_none_or_empty_are_refused_uncharged(shared: Served) -> None:
+    spent = shared.spent()
+    text = "SELECT COUNT(*) AS n FROM visits WHERE days = ANY($1)"
+    with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
+        for wrong, state in (
+            ("{1,", "22P02"),
+            ("1", "22P02"),
+            ("{{1}}", "22P02"),
+            ("{a}", "22P02"),
+            ("{1}{", "22P02"),
+            ("{}", "42P02"),
+        ):
+            assert (wrong, state_of(asked_by_node(client, text, wrong))) == (wrong, state)
+        for unread in ("days = ANY('{1,2}')", "days = ANY(ARRAY[1,2])", "days > ANY($1)"):
+            told = client.query(f"SELECT COUNT(*) AS n FROM visits WHERE {unread}")
+            assert state_of(told) in ("0A000", "42883", "42P02")
+    assert shared.spent() == spent

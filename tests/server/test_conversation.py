@@ -352,7 +352,7 @@ def test_a_text_that_no_statement_needs_is_not_read() -> None:
 def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
     conversation = ready()
     ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
-    answer = conversation._portals["p"].answer
+    answer = conversation._named.portals["p"].answer
     assert answer is not None
     assert answer.rows == ()
     assert kinds(ask(conversation, execute("p"), SYNC)) == "CZ"

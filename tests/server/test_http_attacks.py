@@ -223,7 +223,7 @@ def until(found: Any) -> None:
 def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
     tmp_path: Path, serve: Serve, how: str
 ) -> None:
-    """Meanwhile others are answered; a server that stops waits as long as it says, and cancels then."""
+    """Meanwhile others are answered; a server that stops waits as long as it says, and stops them then."""
     with serve(tmp_path, limits=Limits(drain_seconds=0.5)) as served:
         begun = threading.Event()
         plain = served.service.connections._opened
@@ -244,7 +244,7 @@ def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
             if how == "leave":
                 client.shutdown(socket.SHUT_RDWR)
                 assert not stuck._stopped.wait(1)
-                stuck.interrupt()
+                stuck.stop()
     assert stuck._stopped.is_set()
 
 

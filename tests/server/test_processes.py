@@ -214,23 +214,27 @@ def test_a_reload_changes_the_policy_of_all_processes(tmp_path: Path, serve: Ser
 
 
 @pytest.mark.deep
-def test_what_runs_in_a_process_is_cancelled(tmp_path: Path, serve: Serve) -> None:
-    """By statement_timeout: the engine stops, and the error says that the charge stays."""
+def test_what_runs_in_a_process_is_stopped_by_its_owner(tmp_path: Path, serve: Serve) -> None:
+    """By `longest`, and not by statement_timeout: the engine stops, and the failure is in the ledger."""
     file, store = prepared(tmp_path)
     store.close()
     with duckdb.connect(str(file)) as made:
         made.execute(
             "DROP TABLE wards; CREATE TABLE wards AS SELECT 'w' || i AS name, i % 50 AS beds FROM range(3000000) AS r(i)"
         )
-    with serve(tmp_path, processes=2) as served:
+    with serve(tmp_path, processes=2, limits=Limits(longest=2.0)) as served:
         with connected(served, statement_timeout="700") as connection:
             connection.execute("SELECT 1")
-            with pytest.raises(psycopg.Error) as cancelled:
+            with pytest.raises(psycopg.Error) as stopped:
                 connection.execute(
                     "SELECT COUNT(*) FROM visits v JOIN wards w ON w.beds > v.days AND w.name > v.ward"
                 )
-        assert cancelled.value.sqlstate == "57014"
-        assert "after its charge, which stays" in str(cancelled.value)
+        assert stopped.value.sqlstate == "57014"
+        assert "stopped at the owner's limit" in str(stopped.value)
+        with served.service.connections.of("ana") as opened:
+            assert [entry.details for entry in opened.engine.ledger.entries() if entry.kind == "failure"] == [
+                {"failure": "stopped"}
+            ]
         assert asking(served, "ana", 2) is None
         assert len(charges(served.ledger, account="ana")) == 2
 

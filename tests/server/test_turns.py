@@ -49,11 +49,12 @@ class _Asked:
 
 def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are due at the same points of time; a statement that is cancelled before its turn is not waited for."""
-    slept = list[float]()
+    slept, held, turns = list[float](), list[int](), list[Turns]()
     asleep = asyncio.sleep
 
     async def noted(seconds: float) -> None:
         slept.append(seconds)
+        held.append(turns[0].counts()[1])
         await asleep(0)
 
     def refused() -> None:
@@ -61,11 +62,13 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
 
     async def work() -> None:
         service: Any = _Asked(Limits(workers=1, answer_grid=1_000.0))
+        turns.append(service.turns)
         user = User("ana", Role.analyst, datetime.now(UTC))
         running = Running(service, user)
         assert await running.run(lambda: 3) == 3
         with pytest.raises(OperationalError, match="no"):
             await running.run(refused)
+        assert held == [1, 1]  # others wait as long for it, whatever it took
         assert len(slept) == 2
         assert all(0 < seconds <= 1_000 for seconds in slept)
         async with service.turns.turn("bob"):
@@ -78,3 +81,43 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("dpsql.server.running.asyncio.sleep", noted)
     asyncio.run(work())
+
+
+def test_one_person_looks_once_at_a_time_and_others_meanwhile() -> None:
+    """Four slow looks of ana's take one place of the two; without a place for bob he would wait for them."""
+
+    async def look() -> None:
+        turns, end = Turns(Limits(looking=2)), asyncio.Event()
+
+        async def slowly() -> None:
+            async with turns.turn("ana", lane=Lane.looking):
+                await end.wait()
+
+        four = [asyncio.create_task(slowly()) for _ in range(4)]
+        await asyncio.sleep(0)
+        async with turns.turn("bob", lane=Lane.looking):
+            assert turns.counts() == (5, 2)
+            end.set()
+        await asyncio.gather(*four)
+
+    asyncio.run(asyncio.wait_for(look(), 20))
+
+
+def test_owners_have_a_place_where_all_are_taken_and_no_more() -> None:
+    async def ask() -> None:
+        turns, end = Turns(Limits(workers=1, owner_workers=1)), asyncio.Event()
+
+        async def slowly(person: str, *, owner: bool) -> None:
+            async with turns.turn(person, owner=owner):
+                await end.wait()
+
+        asked = [asyncio.create_task(slowly(name, owner=False)) for name in ("ana", "bob")]
+        await asyncio.sleep(0)
+        asked += [asyncio.create_task(slowly(name, owner=True)) for name in ("olga", "otto")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert turns.counts() == (4, 2)
+        end.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(asyncio.wait_for(ask(), 20))

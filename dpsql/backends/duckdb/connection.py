@@ -25,7 +25,7 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
-from dpsql.backends.duckdb.interrupts import cancellation, interruptible
+from dpsql.backends.duckdb.interrupts import cancellation
 from dpsql.backends.duckdb.keys import CHECKS, COLUMNS, KEYS, collated, comparisons
 from dpsql.backends.duckdb.locked import Config, locked
 from dpsql.backends.duckdb.origins import ARROW, PANDAS, origin
@@ -38,6 +38,7 @@ from dpsql.ledger.identity import FILE, MEMORY
 from dpsql.policy import fold, table_parts
 from dpsql.policy.check_constraints import checked
 from dpsql.policy.decisions import TableKeys
+from dpsql.workers import interruptible
 
 UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsql.backends.duckdb import sqlite_files
-from dpsql.backends.duckdb.interrupts import interruptible
 from dpsql.backends.quoting import identifier, literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
+from dpsql.workers import interruptible
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
@@ -32,15 +31,21 @@ from dpsql.server.http.access import Access
 from dpsql.server.http.answers import Answers
 from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
 from dpsql.server.http.requests import (
+    ARROW,
     QueryRequest,
     body_of,
     code_request,
     confidence_of,
+    form_of,
+    limit_of,
     login_request,
+    number_in_path,
+    number_of,
+    peer_of,
     price_request,
     query_request,
 )
-from dpsql.server.http.responses import HEADERS, JSON, as_arrow, as_json, dumped, entry_of, full_entry
+from dpsql.server.http.responses import HEADERS, as_arrow, as_json, dumped, entry_of, full_entry, statement_of
 from dpsql.server.http.statuses import status
 from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import NotBegun, Running
@@ -60,8 +65,6 @@ if TYPE_CHECKING:
     from dpsql.server.http.oidc import Provider
 
 _T = TypeVar("_T")
-ARROW = "application/vnd.apache.arrow.stream"
-MOST_HISTORY = 1_000
 _NO_DIGITS = "there is no entry of this number among your charges"
 
 Handler = Callable[["Api", Request, User], Awaitable[Response]]
@@ -120,10 +123,10 @@ class Api:
         # A redirect would be to the host that a client names, and unencrypted behind a proxy.
         self.app.router.redirect_slashes = False
 
-    def cancel(self) -> None:
-        """Cancels all that runs or waits, as the server stops."""
+    def stop(self) -> None:
+        """Ends all that runs or waits, as the server stops."""
         for running in self._running:
-            running.cancel()
+            running.stop()
 
     # What every request goes through.
 
@@ -134,7 +137,7 @@ class Api:
         return endpoint
 
     async def _answered(self, route: _Route, request: Request) -> Response:
-        begun, peer = time.monotonic(), _peer(request)
+        begun, peer = time.monotonic(), peer_of(request)
         facts: dict[str, Any] = {}
         try:
             self._require_serving()
@@ -207,7 +210,7 @@ class Api:
         running.text = getattr(request.state, "sql", request.url.path)
         activity = self.service.activity
         number = activity.enter(
-            running.user, running, door="http", peer=_peer(request), disconnect=running.stop
+            running.user, running, door="http", peer=peer_of(request), disconnect=lambda: None
         )
         task = asyncio.ensure_future(running.run(work, seconds, lane))
         watch = asyncio.ensure_future(_gone(request))
@@ -229,10 +232,10 @@ class Api:
     # Queries.
 
     async def _query(self, request: Request, user: User) -> Response:
-        asked, form = query_request(await self._body(request)), _form(request)
+        asked, form = query_request(await self._body(request)), form_of(request)
         request.state.sql = asked.sql
         _require_asking(user)
-        running, peer = Running(self.service, user), _peer(request)
+        running, peer = Running(self.service, user), peer_of(request)
 
         def ask(asker: Asker) -> bytes:
             terms = self._terms(asked)
@@ -246,14 +249,14 @@ class Api:
         return Response(body, headers=HEADERS, media_type=form)
 
     async def _combine(self, request: Request, user: User) -> Response:
-        asked, form = query_request(await self._body(request)), _form(request)
+        asked, form = query_request(await self._body(request)), form_of(request)
         request.state.sql = asked.sql
         _require_asking(user)
         if unknown := asked.options.keys() - {"max_groups", "dialect"}:
             raise ProgrammingError(
                 f"stored releases are combined whatever their {min(unknown)}", code="argument"
             )
-        running, peer = Running(self.service, user), _peer(request)
+        running, peer = Running(self.service, user), peer_of(request)
 
         def ask(connection: Connection) -> bytes:
             options = asked.options
@@ -307,7 +310,7 @@ class Api:
         asked = query_request(await self._body(request))
         request.state.sql = asked.sql
         _require_asking(user)
-        running, peer = Running(self.service, user), _peer(request)
+        running, peer = Running(self.service, user), peer_of(request)
 
         def ask(connection: Connection) -> Any:
             with self._audited(user, peer, "explain"):
@@ -321,7 +324,7 @@ class Api:
         if len(asked.queries) == 1:
             request.state.sql = asked.queries[0]
         _require_asking(user)
-        running, peer = Running(self.service, user), _peer(request)
+        running, peer = Running(self.service, user), peer_of(request)
         loss = self.service.epsilon if asked.epsilon is None else asked.epsilon
 
         def ask(connection: Connection) -> Any:
@@ -359,11 +362,11 @@ class Api:
 
     async def _begin_elsewhere(self, request: Request, _: User) -> Response:
         binder = login_request(await self._body(request))
-        return as_json({"address": await self.access.address(binder, _peer(request))})
+        return as_json({"address": await self.access.address(binder, peer_of(request))})
 
     async def _begin_by_code(self, request: Request, _: User) -> Response:
         state, code, secret = code_request(await self._body(request))
-        user, session = await self.access.begin_by_code(state, code, secret, _peer(request))
+        user, session = await self.access.begin_by_code(state, code, secret, peer_of(request))
         return as_json({"session": session, "seconds": LONGEST, **self._who(user)})
 
     async def _session(self, _: Request, user: User) -> Response:
@@ -389,7 +392,7 @@ class Api:
 
     async def _entries(self, request: Request, user: User) -> Response:
         _require_overseeing(user)
-        most = _limit(request)
+        most = limit_of(request)
 
         def entries() -> Any:
             with closing(self._reader()) as history:
@@ -442,12 +445,11 @@ class Api:
     # What runs.
 
     async def _statements(self, _: Request, user: User) -> Response:
-        return as_json({"statements": [_shown(each) for each in self.service.activity.seen_by(user)]})
+        return as_json({"statements": [statement_of(each) for each in self.service.activity.seen_by(user)]})
 
     async def _end_statement(self, request: Request, user: User) -> Response:
-        text = str(request.path_params["pid"])
-        is_number = text.isascii() and text.isdigit() and len(text) < 16
-        found = self.service.activity.of(user, int(text)) if is_number else None
+        number = number_in_path(request, "pid")
+        found = None if number is None else self.service.activity.of(user, number)
         if found is None:
             raise ProgrammingError(
                 "there is no statement of this number that you may end",
@@ -456,7 +458,7 @@ class Api:
             )
 
         def end() -> Any:
-            self.service.end(found, user.name, session=False)
+            self.service.end(found, user, session=False)
             return {"ended": found.number}
 
         return as_json(await self._look(request, user, end))
@@ -466,7 +468,7 @@ class Api:
         return await self._run(request, Running(self.service, user), work, lane=Lane.looking)
 
     async def _history(self, request: Request, user: User) -> Response:
-        most, analyst = _limit(request), self.service.policy.analyst(user.name)
+        most, analyst = limit_of(request), self.service.policy.analyst(user.name)
 
         def entries() -> Any:
             with closing(self._reader()) as history:
@@ -476,14 +478,14 @@ class Api:
         return as_json(await self._look(request, user, entries))
 
     async def _receipt(self, request: Request, user: User) -> Response:
-        text = str(request.path_params["entry"])
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
+        number = number_in_path(request, "entry")
+        if number is None:
             raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
         analyst = self.service.policy.analyst(user.name)
 
         def entries() -> list[Entry]:
             with closing(self._reader()) as history:
-                return history.charge(int(text))
+                return history.charge(number)
 
         found = await self._look(request, user, entries)
         if not found or (not user.role.oversees and any(each.analyst != analyst for each in found)):
@@ -499,7 +501,7 @@ class Api:
         return LedgerReader.open(self.service.ledger, self.service.ledger_key)
 
     async def _intervals(self, request: Request, user: User) -> Response:
-        confidence = confidence_of(_number(request.query_params.get("confidence", "0.95")))
+        confidence = confidence_of(number_of(request.query_params.get("confidence", "0.95")))
         number = str(request.path_params["answer"])
         found = await self._run(
             request,
@@ -572,27 +574,6 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _peer(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
-def _form(request: Request) -> str:
-    """JSON or Arrow, as the Accept header asks. Raises ProgrammingError before anything is charged."""
-    accepted = [
-        each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")
-    ]
-    for each in accepted:
-        if each == ARROW:
-            if find_spec("pyarrow") is None:
-                raise ProgrammingError(
-                    "this server has no Arrow", code="not_acceptable", hint="its owner: pip install pyarrow"
-                )
-            return ARROW
-        if each in (JSON, "application/*", "*/*", ""):
-            return JSON
-    raise ProgrammingError(f"answers are {JSON} or {ARROW}", code="not_acceptable", hint=f"Accept: {JSON}")
-
-
 def _require_asking(user: User) -> None:
     if not user.role.asks:
         raise _forbidden(f"{user.name} is {user.role.value}, who asks nothing")
@@ -608,30 +589,10 @@ def _require_room(request: Request, user: User) -> None:
     late.is_owners = True
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What runs, as JSON."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-
-
 def _require_overseeing(user: User) -> None:
     if not user.role.oversees:
         raise _forbidden(f"{user.name} is {user.role.value}; this is for owners and auditors")
 
 
-def _limit(request: Request) -> int:
-    number = request.query_params.get("limit", "100")
-    digits = number.isascii() and number.isdigit() and len(number) < 9
-    if not digits or not 1 <= int(number) <= MOST_HISTORY:
-        raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
-    return int(number)
-
-
 def _forbidden(message: str) -> ProgrammingError:
     return ProgrammingError(message, code="forbidden")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

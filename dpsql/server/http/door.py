@@ -91,8 +91,8 @@ class Door:
             await asyncio.sleep(0.05)
         for client in (*self.clients, *self.late):
             client.abort()
-        self.api.cancel()
-        while self.state.tasks:  # noqa: ASYNC110  (cancelled, and recorded as they end)
+        self.api.stop()
+        while self.state.tasks:  # noqa: ASYNC110  (stopped, and recorded as they end)
             await asyncio.sleep(0.05)
         self.api.access.close()
 

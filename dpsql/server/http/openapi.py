@@ -36,7 +36,10 @@ _QUERY = {
         "dialect": _text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
         "replay": {"type": "boolean", "description": "False asks for new noise, and is charged."},
         "confidences": {"type": "array", "items": {"type": "number"}, "maxItems": 8},
-        "seconds": {"type": "number", "description": "After how long the query is cancelled."},
+        "seconds": {
+            "type": "number",
+            "description": "After how long the query is cancelled, unless it is charged by then.",
+        },
     },
 }
 _COMBINE = {

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
+from dpsql.server.http.responses import JSON
 from dpsql.server.http.statuses import wrong_body
 from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.wire.cells import read_parameters
@@ -24,6 +26,9 @@ MOST_BYTES = 2_000_000
 """Bytes of a body."""
 MOST_READ_HERE = 16_384
 """Bytes of a body that is read where all connections wait for it."""
+ARROW = "application/vnd.apache.arrow.stream"
+MOST_HISTORY = 1_000
+"""Entries of a history that are asked for at a time."""
 MOST_DEPTH = 8
 MOST_CONFIDENCES = 8
 MOST_QUERIES = 100
@@ -39,7 +44,7 @@ _KINDS: dict[str, type] = {"max_groups": int, "dialect": str, "replay": bool}
 class QueryRequest:
     """A query with its options; `default_epsilon` is the loss where neither they nor the text state one.
 
-    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled.
+    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled, unless it is charged.
     """
 
     sql: str
@@ -260,3 +265,48 @@ def _seconds(fields: Mapping[str, Any]) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
         raise wrong_body(f"has `seconds` that are no number from 0 to {MOST_SECONDS:,}")
     return float(value)
+
+
+def peer_of(request: Request) -> str:
+    """The address that a request comes from."""
+    return request.client.host if request.client else ""
+
+
+def form_of(request: Request) -> str:
+    """JSON or Arrow, as the Accept header asks. Raises ProgrammingError before anything is charged."""
+    accepted = [
+        each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")
+    ]
+    for each in accepted:
+        if each == ARROW:
+            if find_spec("pyarrow") is None:
+                raise ProgrammingError(
+                    "this server has no Arrow", code="not_acceptable", hint="its owner: pip install pyarrow"
+                )
+            return ARROW
+        if each in (JSON, "application/*", "*/*", ""):
+            return JSON
+    raise ProgrammingError(f"answers are {JSON} or {ARROW}", code="not_acceptable", hint=f"Accept: {JSON}")
+
+
+def limit_of(request: Request) -> int:
+    """How many entries are asked for. Raises ProgrammingError for no such number."""
+    number = request.query_params.get("limit", "100")
+    digits = number.isascii() and number.isdigit() and len(number) < 9
+    if not digits or not 1 <= int(number) <= MOST_HISTORY:
+        raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
+    return int(number)
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text is, None for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def number_in_path(request: Request, name: str) -> int | None:
+    """The number that a part of the path is, None for another text."""
+    text = str(request.path_params[name])
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -68,3 +69,8 @@ def as_arrow(result: Result, beside: Mapping[str, Any]) -> bytes:
     with pyarrow.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
     return out.getvalue()
+
+
+def statement_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What runs, as JSON."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}

@@ -16,6 +16,7 @@ _BY_CODE = {
     "media_type": 415,
     "too_many_statements": 429,
     "cancelled": 504,
+    "stopped": 504,
     "not_begun": 504,
     "table_locked": 423,
     "stopping": 503,

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from dpsql.server.memory import HeldMemory
 from dpsql.server.protocol import backend, frontend
 from dpsql.server.protocol.failure import Failed, Failure, ProtocolError
 from dpsql.server.protocol.frontend import (
@@ -35,6 +33,7 @@ from dpsql.server.protocol.frontend import (
     Sync,
     Terminate,
 )
+from dpsql.server.protocol.named_objects import NamedObjects, Portal, Prepared
 from dpsql.server.protocol.scram import MECHANISM, Proof, Verifier
 from dpsql.server.protocol.tasks import (
     Answer,
@@ -54,8 +53,6 @@ from dpsql.server.protocol.tasks import (
 from dpsql.server.protocol.values import Column, decoded, encoded
 from dpsql.server.statements import MOST_STATEMENTS, Statement, read_statements
 
-MOST_NAMED = 1_000
-"""Statements and portals that one connection may have at a time."""
 MOST_CHARACTERS = 100_000
 """Characters of a message's text: a list of ten thousand numbers has fewer."""
 MOST_READ_HERE = 4_096
@@ -70,30 +67,6 @@ _ABORTED = Failure(
     "current transaction is aborted, commands ignored until end of transaction block",
     "ROLLBACK ends it; what was charged stays charged",
 )
-
-
-@dataclass(slots=True)
-class _Prepared:
-    """A statement by its name: `described` are the columns that were sent to the client."""
-
-    statement: Statement
-    types: tuple[int, ...]
-    described: Description | None = None
-
-
-@dataclass(slots=True)
-class _Portal:
-    """A statement with its parameters' values, and the rows of its answer that are not sent yet."""
-
-    name: str
-    prepared: _Prepared
-    values: tuple[Any, ...]
-    results: tuple[int, ...]
-    columns: tuple[Column, ...] | None
-    is_described: bool = False
-    answer: Answer | None = None
-    rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
-    sent: int = 0
 
 
 class Conversation:
@@ -112,13 +85,11 @@ class Conversation:
         self._simple: deque[Statement] | None = None
         self._reading: Query | Parse | None = None
         self._binding: Bind | None = None
-        self._memory: HeldMemory | None = None
         self._ignoring = False
         self._status = "I"
-        self._statements: dict[str, _Prepared] = {}
-        self._portals: dict[str, _Portal] = {}
-        self._running: _Portal | None = None
-        self._describing: _Prepared | _Portal | None = None
+        self._named = NamedObjects()
+        self._running: Portal | None = None
+        self._describing: Prepared | Portal | None = None
         self.closing = False
         self.behind = False
         """Whether `step` has stopped although more messages may be there."""
@@ -283,7 +254,7 @@ class Conversation:
     def logged(self, found: LoggedIn) -> None:
         """Answers `LogIn`; `fail` refuses it instead."""
         self._waiting = None
-        self._phase, self._memory = "ready", found.memory
+        self._phase, self._named.memory = "ready", found.memory
         self._out += backend.authenticated()
         for name, value in found.statuses.items():
             self._out += backend.parameter_status(name, value)
@@ -299,7 +270,7 @@ class Conversation:
         if isinstance(message, Sync):
             self._ignoring = False
             if self._status == "I":
-                self._close_portals()
+                self._named.close_portals()
             self._out += backend.ready(self._status)
             return None
         if self._ignoring:
@@ -322,12 +293,12 @@ class Conversation:
             case Describe(kind, name):
                 return self._describe(kind, name)
             case Execute(portal, rows):
-                return self._execute(self._portal(portal), rows)
+                return self._execute(self._named.portal(portal), rows)
             case Close("S", name):
-                self._forget(name)
+                self._named.forget(name)
                 self._out += backend.close_complete()
             case Close(_, name):
-                self._close_portals((name,))
+                self._named.close_portals((name,))
                 self._out += backend.close_complete()
             case Flush():
                 pass
@@ -368,8 +339,8 @@ class Conversation:
             self._parse(message, found)
             return
         self._simple = deque(found)
-        self._forget("")
-        self._close_portals(("",))
+        self._named.forget("")
+        self._named.close_portals(("",))
         if not found:
             self._out += backend.empty_query()
 
@@ -391,35 +362,10 @@ class Conversation:
     ) -> Task | None:
         """Run a statement: here where it is of prepared statements and portals, else by the server around."""
         self._require_no_failed_transaction(statement)
-        tag = self._close_named(statement)
+        tag = self._named.close_as_commanded(statement)
         if tag is None:
             return RunStatement(statement, values, columns)
         self._out += backend.complete(tag)
-        return None
-
-    def _close_named(self, statement: Statement) -> str | None:
-        """Do what DEALLOCATE and CLOSE command, and return their tag; None for other statements.
-
-        Raises Failed where there is nothing of the name.
-        """
-        words = statement.words
-        if words[:1] == ("deallocate",):
-            names = words[2:] if words[1:2] == ("prepare",) else words[1:2]
-            if names == ("all",):
-                self._forget(*tuple(self._statements))
-                return "DEALLOCATE ALL"
-            name = _name(names)
-            self._prepared(name)
-            self._forget(name)
-            return "DEALLOCATE"
-        if words[:1] == ("close",):
-            if words[1:2] == ("all",):
-                self._close_portals()
-                return "CLOSE CURSOR ALL"
-            name = _name(words[1:2])
-            self._portal(name)
-            self._close_portals((name,))
-            return "CLOSE CURSOR"
         return None
 
     def _require_no_failed_transaction(self, statement: Statement) -> None:
@@ -431,54 +377,16 @@ class Conversation:
         if len(found) > 1:
             raise Failed("42601", "cannot insert multiple commands into a prepared statement")
         statement = found[0] if found else Statement("")
-        if message.name and message.name in self._statements:
-            raise Failed("42P05", f'prepared statement "{message.name}" already exists')
+        self._named.require_new_statement(message.name)
         self._require_no_failed_transaction(statement)
-        if len(self._statements) >= MOST_NAMED:
-            raise Failed("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
-        self._hold(("statement", message.name), 2 * len(statement.text))
         count = statement.parameters
         types = (*message.types[:count], *(0,) * (count - len(message.types)))
-        self._statements[message.name] = _Prepared(statement, types)
+        self._named.keep_statement(message.name, Prepared(statement, types))
         self._out += backend.parse_complete()
 
-    def _prepared(self, name: str) -> _Prepared:
-        if name not in self._statements:
-            raise Failed("26000", f'prepared statement "{name}" does not exist')
-        return self._statements[name]
-
-    def _portal(self, name: str) -> _Portal:
-        if name not in self._portals:
-            raise Failed("34000", f'portal "{name}" does not exist')
-        return self._portals[name]
-
-    def _hold(self, what: tuple[str, str], size: int) -> None:
-        """Raises Failed where the sessions of this person would hold too much."""
-        if self._memory is not None:
-            self._memory.hold(what, size)
-
-    def _drop(self, *what: tuple[str, str]) -> None:
-        if self._memory is not None:
-            self._memory.drop(*what)
-
-    def _forget(self, *names: str) -> None:
-        """Forget prepared statements."""
-        for name in names:
-            self._statements.pop(name, None)
-            self._drop(("statement", name))
-
-    def _close_portals(self, names: Iterable[str] | None = None) -> None:
-        """Close portals of these names, all without."""
-        for name in tuple(self._portals) if names is None else names:
-            self._portals.pop(name, None)
-            self._drop(("portal", name), ("answer", name))
-
     def _bind(self, message: Bind) -> Task | None:
-        prepared = self._prepared(message.statement)
-        if message.portal and message.portal in self._portals:
-            raise Failed("42P03", f'cursor "{message.portal}" already exists')
-        if len(self._portals) >= MOST_NAMED:
-            raise Failed("54000", f"a connection has at most {MOST_NAMED:,} portals")
+        prepared = self._named.statement(message.statement)
+        self._named.require_new_portal(message.portal)
         self._require_no_failed_transaction(prepared.statement)
         count = len(prepared.types)
         if len(message.values) != count:
@@ -501,34 +409,31 @@ class Conversation:
             self._failed(found)
             return
         try:
-            prepared = self._prepared(message.statement)
+            prepared = self._named.statement(message.statement)
             prepared.types = found
             self._bind_values(message, prepared)
         except Failed as error:
             self._failed(error.failure)
 
-    def _bind_values(self, message: Bind, prepared: _Prepared) -> None:
+    def _bind_values(self, message: Bind, prepared: Prepared) -> None:
         described = prepared.described
         types = prepared.types if described is None else described.parameters
         formats = _for_each(message.formats, len(types))
         values = tuple(map(decoded, message.values, types, formats))
-        self._close_portals((message.portal,))
-        self._hold(("portal", message.portal), sum(len(value or b"") for value in message.values))
         columns = None if described is None else described.columns
-        self._portals[message.portal] = _Portal(
-            message.portal, prepared, values, message.results, columns, described is not None
-        )
+        portal = Portal(message.portal, prepared, values, message.results, columns, described is not None)
+        self._named.keep_portal(portal, sum(len(value or b"") for value in message.values))
         self._out += backend.bind_complete()
 
     def _describe(self, kind: str, name: str) -> Task | None:
         if kind == "S":
-            prepared = self._prepared(name)
+            prepared = self._named.statement(name)
             self._describing = prepared
             if prepared.described is not None:
                 self.described(prepared.described)
                 return None
             return DescribeStatement(prepared.statement, prepared.types, None)
-        portal = self._portal(name)
+        portal = self._named.portal(name)
         self._describing = portal
         if portal.is_described:
             self.described(Description(portal.columns, ()))
@@ -546,7 +451,7 @@ class Conversation:
             self._failed(found)
             return
         formats: tuple[int, ...] = ()
-        if isinstance(of, _Portal):
+        if isinstance(of, Portal):
             of.columns, of.is_described = found.columns, True
             formats = of.results
         else:
@@ -562,7 +467,7 @@ class Conversation:
             return
         self._out += backend.row_description(found.columns, codes)
 
-    def _execute(self, portal: _Portal, rows: int) -> Task | None:
+    def _execute(self, portal: Portal, rows: int) -> Task | None:
         statement = portal.prepared.statement
         self._require_no_failed_transaction(statement)
         if portal.answer is not None:
@@ -605,12 +510,12 @@ class Conversation:
             self._status = "T"
         elif statement.command in ("commit", "rollback"):
             self._status = "I"
-            self._close_portals()
+            self._named.close_portals()
         elif statement.command == "rollback to" and self._status == "E":
             self._status = "T"
         elif statement.words[:2] == ("discard", "all"):
-            self._close_portals()
-            self._forget(*tuple(self._statements))
+            self._named.close_portals()
+            self._named.forget_all()
 
     def _send_whole(self, found: Answer) -> None:
         if found.columns is not None:
@@ -620,7 +525,7 @@ class Conversation:
                 self._out += _row(found.columns, codes, row)
         self._out += backend.complete(found.tag)
 
-    def _send(self, portal: _Portal, limit: int) -> None:
+    def _send(self, portal: Portal, limit: int) -> None:
         """Sends the next rows of a portal: at most `limit` unless that is 0."""
         found = portal.answer
         if found is None:
@@ -629,8 +534,8 @@ class Conversation:
             self._out += backend.complete(found.tag)
             return
         codes = _for_each(portal.results, len(found.columns))
-        if limit and portal.sent + limit < len(found.rows) and self._portals.get(portal.name) is portal:
-            self._hold_rows(portal.name, found.size)
+        if limit and portal.sent + limit < len(found.rows):
+            self._named.keep_rows(portal, found.size)
         sent = 0
         for row in itertools.islice(portal.rows, limit or None):
             self._out += _row(found.columns, codes, row)
@@ -641,19 +546,7 @@ class Conversation:
         else:
             self._out += backend.complete(_tag(found.tag, sent))
             portal.answer = replace(found, rows=())  # sent, and never sent again
-            self._drop(("answer", portal.name))
-
-    def _hold_rows(self, name: str, size: int) -> None:
-        """Raises Failed where the sessions of this person would hold too much with rows that wait to be fetched."""
-        try:
-            self._hold(("answer", name), size)
-        except Failed as error:
-            failure = error.failure
-            raise Failed(
-                failure.sqlstate,
-                f"{failure.message} to keep the rest of this answer",
-                "fetch all rows at once: what was charged is answered again free",
-            ) from None
+            self._named.drop_rows(portal)
 
     def _failed(self, failure: Failure) -> None:
         """Says an error; the rest of a simple query, or of a series up to Sync, is skipped."""
@@ -665,14 +558,6 @@ class Conversation:
             self._ignoring = True
         else:
             self._simple = deque()
-
-
-def _name(words: tuple[str, ...]) -> str:
-    """The name that a word is: one in quotation marks as it stands. Raises Failed where there is no word."""
-    if not words:
-        raise Failed("42601", "a name or ALL is missing")
-    word = words[0]
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word
 
 
 def _tag(tag: str, sent: int) -> str:

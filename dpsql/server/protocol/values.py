@@ -46,7 +46,13 @@ _ARRAYS = {
     BOOL: 1000, INT2: 1005, INT4: 1007, TEXT: 1009, INT8: 1016, FLOAT8: 1022, OID: 1028, TIMESTAMP: 1115,
     DATE: 1182, NUMERIC: 1231,
 }  # fmt: skip
-_ELEMENTS = {array: element for element, array in _ARRAYS.items()}
+_ELEMENTS = {array: element for element, array in _ARRAYS.items()} | {
+    1003: NAME, 1014: BPCHAR, 1015: VARCHAR, 1021: FLOAT4, 1185: TIMESTAMPTZ,
+}  # fmt: skip
+_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*+)"|([^\s",{}\\](?:[^",{}\\]*[^\s",{}\\])?))\s*(,|\Z)', re.DOTALL)
+"""An item of an array as text, in quotation marks or without, and what follows it."""
+MOST_ITEMS = 10_000
+"""Items of a list that is bound to a parameter."""
 _EPOCH_DAY = dt.date(2000, 1, 1).toordinal()
 _EPOCH = dt.datetime(2000, 1, 1)  # noqa: DTZ001  (a timestamp without time zone)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -75,6 +81,16 @@ def oid_of(engine_type: str) -> int:
     if engine_type.endswith("[]"):
         return _ARRAYS.get(oid_of(engine_type[:-2]), TEXT)
     return NUMERIC if engine_type.startswith("DECIMAL(") else _ENGINE.get(engine_type, TEXT)
+
+
+def array_of(oid: int) -> int:
+    """The type of the arrays of a type; arrays of text for one that has none."""
+    return _ARRAYS.get(oid, _ARRAYS[TEXT])
+
+
+def element_of(oid: int) -> int | None:
+    """The type of an array's items; None for a type of no arrays."""
+    return _ELEMENTS.get(oid)
 
 
 def encoded(value: Any, oid: int, code: int) -> bytes | None:
@@ -175,11 +191,55 @@ def decoded(data: bytes | None, oid: int, code: int) -> Any:
     if data is None:
         return None
     try:
+        if oid in _ELEMENTS:
+            read = _array_from_binary if code == 1 else _array_from_text
+            return read(data, _ELEMENTS[oid])
         if code == 1:
             return _from_binary(data, oid)
         return _FROM_TEXT.get(oid, str)(_plain_text(data))
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError, InvalidOperation):
         raise Failed("22P02", "a parameter's value is not of its type") from None
+
+
+def _array_from_text(data: bytes, element: int) -> tuple[Any, ...]:
+    r"""The items of an array of one dimension. Raises ValueError for what is none.
+
+    >>> _array_from_text(b'{1, NULL,2}', INT4), _array_from_text(rb'{"a\"b",c}', TEXT), _array_from_text(b"{}", TEXT)
+    ((1, None, 2), ('a"b', 'c'), ())
+    """
+    text = _plain_text(data).strip()
+    if len(text) < 2 or (text[0], text[-1]) != ("{", "}"):
+        raise ValueError
+    text, at, items = text[1:-1], 0, list[Any]()
+    more = bool(text.strip())
+    while more:
+        match = _ITEM.match(text, at)
+        if match is None or len(items) == MOST_ITEMS:
+            raise ValueError
+        quoted, plain, follows = match.groups()
+        is_null = plain is not None and plain.upper() == "NULL"
+        item = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        items.append(None if is_null else decoded(item.encode(), element, 0))
+        at, more = match.end(), follows == ","
+    return tuple(items)
+
+
+def _array_from_binary(data: bytes, element: int) -> tuple[Any, ...]:
+    dimensions, _, _ = struct.unpack_from("!iii", data)
+    if dimensions == 0:
+        return ()
+    count, _ = struct.unpack_from("!ii", data, 12)
+    if dimensions != 1 or not 0 <= count <= MOST_ITEMS:
+        raise ValueError
+    at, items = 20, list[Any]()
+    for _ in range(count):
+        (length,) = struct.unpack_from("!i", data, at)
+        at += 4
+        if length > len(data) - at:
+            raise ValueError
+        items.append(None if length < 0 else decoded(data[at : at + length], element, 1))
+        at += max(length, 0)
+    return tuple(items)
 
 
 def _from_binary(data: bytes, oid: int) -> Any:

@@ -6,6 +6,7 @@ A guess that is wrong makes a client refuse a value, or the engine the query; no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
@@ -20,10 +21,18 @@ _CAST = {
     "DECIMAL": Type.DOUBLE, "TEXT": Type.VARCHAR, "VARCHAR": Type.VARCHAR, "DATE": Type.DATE, "BOOLEAN": Type.BOOLEAN,
     "TIMESTAMP": Type.TIMESTAMP,
 }  # fmt: skip
+_LISTED = {"ALL", "SOME"}
 _BESIDE = (exp.Predicate, exp.Binary, exp.In, exp.Between, exp.Paren, exp.Neg, exp.Tuple)
 
 
-def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type]:
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """The type of a list of values, as of `$1` in `x = ANY($1)`."""
+
+    item: Type
+
+
+def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
     """The type of each parameter that stands beside a column of these folded names, a literal, or in a cast or LIMIT."""
     if len(text) > MOST_CHARACTERS:
         return {}
@@ -32,7 +41,7 @@ def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type]:
         trees = quietly(lambda: parser.parse(POSTGRES.tokenize(text), text))
         if len(trees) != 1 or trees[0] is None:
             return {}
-        found = dict[int, Type]()
+        found = dict[int, Type | ListType]()
         for node in trees[0].find_all(exp.Parameter):
             name, kind = node.this.name, _type(node, columns)
             if kind is not None and name.isdigit():
@@ -42,7 +51,20 @@ def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type]:
     return found
 
 
-def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
+def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None:
+    around = node.parent
+    while isinstance(around, exp.Paren):
+        around = around.parent
+    if isinstance(around, exp.Cast) and around.to.this is exp.DataType.Type.ARRAY and around.to.expressions:
+        item = _CAST.get(around.to.expressions[0].this.name)
+        return None if item is None else ListType(item)
+    if isinstance(around, exp.Any) or (isinstance(around, exp.Anonymous) and around.name.upper() in _LISTED):
+        item = _beside(around, columns)
+        return ListType(Type.VARCHAR if item is None else item)
+    return _beside(node, columns)
+
+
+def _beside(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
     around = node.parent
     while around is not None:
         match around:

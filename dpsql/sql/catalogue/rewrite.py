@@ -299,6 +299,8 @@ class _Rewriting:
                 return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
             case str():
                 return _text(value)
+            case tuple():  # as PostgreSQL writes an array, which `= ANY` takes
+                return _text("{" + ",".join(f'"{item}"' for item in value) + "}")
         raise DataError("a catalogue query takes texts and numbers", code="parameter")
 
     def _cast(self, node: exp.Cast) -> exp.Expr:

@@ -81,6 +81,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Div: (*_PAIR, "typed", "safe"),
     exp.DPipe: (*_PAIR, "safe"),
     exp.In: ("this", "expressions", "query"),
+    exp.Any: ("this",),
     exp.Between: ("this", "low", "high", "symmetric"),
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr), ("this",)),
     exp.Case: ("this", "ifs", "default"),

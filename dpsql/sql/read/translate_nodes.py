@@ -428,8 +428,37 @@ _CHOICES = {("postgres", "choose"), ("spark", "choose")}
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
 
+def _any(self: Translator, node: exp.Expr) -> exp.Expr:
+    """`= ANY($1)` of a parameter, as clients of PostgreSQL bind a list; what a list of SQL is differs in DuckDB."""
+    if self.dialect != "postgres":
+        self.source.refuse(
+            node,
+            "clause",
+            f"ANY is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
+            _DUCKDB,
+        )
+    if not _is_parameter(node.this):
+        self.source.refuse(node, "clause", "ANY of PostgreSQL's takes a parameter here", "x IN (1, 2)")
+    return node
+
+
+def _is_parameter(node: exp.Expr | None) -> bool:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, exp.Parameter)
+
+
+_QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
+    ("postgres", "all"): exp.All,
+    ("postgres", "some"): exp.Any,
+}
+"""ALL and SOME of a list, which the parser takes for calls."""
+
+
 def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
     name = (self.dialect, fold(node.name))
+    if name in _QUANTIFIED and len(node.expressions) == 1 and _is_parameter(node.expressions[0]):
+        return _QUANTIFIED[name](this=exp.Paren(this=node.expressions[0]))
     if name in _CALLED and len(node.expressions) == 1:
         return _CALLED[name](this=node.expressions[0])
     if name in _CHOICES and len(node.expressions) == 2:
@@ -457,6 +486,7 @@ def _named_in_schema(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
+    exp.Any: _any,
     exp.Div: _div,
     exp.SafeDivide: _quotient,
     exp.Avg: _avg,

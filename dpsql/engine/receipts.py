@@ -1,0 +1,80 @@
+"""The receipt of a query: what was asked, drawn and charged, without a value of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from dpsql.accounting.events import to_json
+from dpsql.backends import Backend
+from dpsql.engine.prepare import PreparedQuery, mechanisms_of
+from dpsql.ledger import Entry
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.result import Receipt
+from dpsql.version import VERSION
+
+if TYPE_CHECKING:
+    from dpsql.engine.pipeline import Engine
+
+
+def receipt_of(
+    engine: Engine,
+    prepared: PreparedQuery,
+    entries: Sequence[Entry],
+    measured: Sequence[MeasurementPlan] | None = None,
+) -> Receipt:
+    """The receipt of a query that was charged as `entries` say, or, without any, explained.
+
+    `measured` are the plans of its releases with all that was chosen on the way.
+    """
+    event = prepared.event
+    return Receipt(
+        query=prepared.asked.sql,
+        plan=prepared.plan_digest,
+        analyst=engine.analyst,
+        privacy_unit=engine.policy.privacy_unit,
+        neighbors=engine.policy.neighbors,
+        data_version=engine.policy.data_version,
+        policy=engine.policy_digest,
+        mechanisms=tuple(
+            prepared.mechanisms
+            if measured is None
+            else [mechanism for plan in measured for mechanism in mechanisms_of(plan)]
+        ),
+        loss=None if event is None else json.loads(to_json(event)),
+        entries=tuple(
+            {
+                "id": entry.id,
+                "table": entry.table,
+                "at": entry.at.isoformat(),
+                "loss": str(entry.spend.loss_fraction),
+                "delta": str(entry.spend.delta_fraction),
+                "digest": entry.digest,
+                **({} if entry.box is None else {"box": entry.box}),
+                **({} if entry.reservation is None else {"slice": entry.reservation}),
+                **({"account": entry.account_analyst} if entry.account_analyst else {}),
+            }
+            for entry in entries
+        ),
+        versions=versions_of(engine.backend),
+        constants=dict(prepared.constants),
+        target=prepared.terms.targeted(),
+        replayed=prepared.replayed,
+        refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
+    )
+
+
+def versions_of(backend: Backend) -> dict[str, str]:
+    """The versions of the engine, of dpsql and of its parser."""
+    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
+
+
+@cache
+def _parser_version() -> str:
+    try:
+        return version("sqlglot")
+    except PackageNotFoundError:
+        return "unknown"

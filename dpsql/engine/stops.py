@@ -1,0 +1,141 @@
+"""Who may end a statement that runs, and until when: a client before its charge, the owner at any time.
+
+Claim: apart from time, what an analyst observes of a charged statement does not depend on a client's limit. It is the answer,
+or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
+Why: `cancel` and `begin_charge` take one lock. Where `cancel` is first, `begin_charge` raises, so that nothing is charged and no
+private row is read. Where it is second, it does nothing, and the statement goes on to its end or to the owner's limit. What else
+ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends (`run_recorded`).
+A statement that was stopped and is answered all the same is one whose time passed the limit: it is recorded, too.
+Not claimed: whether a limit falls before the charge depends on how long the statement waited, parsed and planned. None of this
+reads private rows, but what it waits for does: this is time, which the guarantee leaves out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dpsql.errors import OperationalError
+from dpsql.workers import Interruptible, interruptible
+
+_T = TypeVar("_T")
+CANCELLED, STOPPED = "cancelled", "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptibles:
+    """Several that are interrupted together."""
+
+    each: tuple[Interruptible, ...]
+
+    def interrupt(self) -> None:
+        """Stops what runs now on any of them."""
+        for one in self.each:
+            one.interrupt()
+
+
+class StopRequests:
+    """The requests to end the statement that runs on one engine connection; see the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what was asked of the statement before."""
+        with self._lock:
+            self._is_cancelled = self._is_charged = self.stopped = False
+            self._record: Callable[[str], None] | None = None
+
+    def cancel(self, engine: Interruptible) -> None:
+        """Ends the statement for its client, unless it is charged: then it goes on."""
+        with self._lock:
+            if self._is_charged:
+                return
+            self._is_cancelled = True
+        engine.interrupt()
+
+    def stop(self, engine: Interruptible) -> None:
+        """Ends the statement for the owner, charged or not."""
+        with self._lock:
+            self.stopped = True
+        engine.interrupt()
+
+    def begin_charge(self) -> None:
+        """Notes that the statement is about to be charged. Raises OperationalError where it is to end instead."""
+        with self._lock:
+            if self._is_charged:
+                return
+            if self.stopped:
+                raise stopped_error()
+            if self._is_cancelled:
+                raise OperationalError("the statement was cancelled; nothing was charged", code="cancelled")
+            self._is_charged = True
+
+    def charged(self, record: Callable[[str], None]) -> None:
+        """Notes how a failure after the newest charge is recorded: with its code."""
+        self._record = record
+
+    def require_not_stopped(self) -> None:
+        """Records and raises the failure of a charged statement that the owner stopped, and that has come to an end all the same."""
+        if not self.stopped or self._record is None:
+            return
+        self._record(STOPPED)
+        error = stopped_error()
+        error.charged = True
+        raise error
+
+
+def run_recorded(
+    engine: Interruptible,
+    work: Callable[[], _T],
+    record: Callable[[str], None] | None,
+    requests: StopRequests,
+) -> _T:
+    """What `work` returns, which is all that follows a charge; where somebody ends it, `record` notes the failure.
+
+    Without a charge there is no `record`. What is raised says which of both it was, as `Error.charged`.
+
+    Claim: Ctrl-C ends the work only where the ledger has the failure, however often it is pressed.
+    Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt in the main thread alone. That one
+    waits for the worker, and interrupts the engine meanwhile.
+    """
+
+    def recorded(note: Callable[[str], None]) -> _T:
+        ended: BaseException
+        try:
+            return work()
+        except BaseException as error:
+            if not is_interruption(error):
+                raise
+            ended = stopped_error() if requests.stopped else error
+        note(STOPPED if requests.stopped else CANCELLED)
+        raise ended
+
+    context = copy_context()
+    try:
+        return work() if record is None else interruptible(engine, lambda: context.run(recorded, record))
+    except BaseException as error:
+        error.__dict__["charged"] = record is not None
+        raise
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether a statement ended because somebody asked for it, by Ctrl-C, a limit or `interrupt`, and not by a failure.
+
+    >>> is_interruption(KeyboardInterrupt()), is_interruption(ValueError())
+    (True, False)
+    """
+    return not isinstance(error, Exception) or getattr(error, "code", "") == CANCELLED
+
+
+def stopped_error() -> OperationalError:
+    """The error of a statement that the owner stopped: the same whatever it was doing."""
+    return OperationalError(
+        "the statement was stopped at the owner's limit; what was charged stays charged, and the failure is recorded",
+        code="stopped",
+        hint="ask for fewer columns or tables, or ask the data owner for a longer limit",
+    )
