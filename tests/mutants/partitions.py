@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         "parts-not-verified",
         "dpsql.ledger.verification:_followed",
-        "_require_derived(connection, chain)",
+        "require_derived(connection, chain.balances)",
         "pass",
         "what is kept of the parts is never held against the entries",
         f"{_LEDGER}::test_edited_parts_are_refused",
