@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.plan.dependencies import substitute
-from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
+from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar, WorkRule
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
 from dpsql.plan.types import Value
@@ -20,11 +21,17 @@ from dpsql.sql.lower.top_k import top_k
 _LEAVES = (Function, Column, Literal, Released)
 
 
-def finish(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
-    """The statement as its releases decide it. `facts` looks public tables up.
+def finish(lowered: Lowered, facts: PublicFacts, work: Mapping[str, WorkRule]) -> OuterQuery:
+    """The statement as its releases decide it. `facts` looks public tables up, `work` is the engine's of functions.
 
-    Raises QueryRejected if groups must be public that are not.
+    Raises QueryRejected if groups must be public that are not, or the texts of one row could be too much for the engine.
     """
+    outer = _finished(lowered, facts)
+    require_bounded_texts(outer, work)
+    return outer
+
+
+def _finished(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
     written: dict[Scalar | PublicSubquery, Expr | Values] = {}
     for need in lowered.needs:
         domains = _public_groups(need.release, facts)
