@@ -109,6 +109,12 @@ def require_bounded_texts(outer: OuterQuery, rules: Mapping[str, WorkRule]) -> N
     _Statement(rules).of_outer(outer).require_bounded()
 
 
+def released_sizes(release: Release, rules: Mapping[str, WorkRule]) -> list[TextSize]:
+    """Bound the texts of a release's keys, in order."""
+    statement = _Statement(rules)
+    return [statement.above(release)["", key.name].size for key in release.keys]
+
+
 def require_bounded_text(expr: Expr, rules: Mapping[str, WorkRule]) -> None:
     """As `require_bounded_texts`, for one expression, whose columns of derived tables are taken to be empty."""
     found = _Expressions(rules, None).of(expr)
@@ -214,9 +220,10 @@ class _Statement:
         return total if isinstance(outer.source, Release) else total + self._work(outer.source)
 
     def _scope_above(self, outer: OuterQuery) -> Scope:
-        if not isinstance(outer.source, Release):
-            return self._scope(outer.source)
-        release = outer.source
+        return self.above(outer.source) if isinstance(outer.source, Release) else self._scope(outer.source)
+
+    def above(self, release: Release) -> Scope:
+        """Bound the columns of a released table."""
         read = self._over(self._scope(release.input))
         found = {("", key.name): Bounded(read.of(key.expr).size) for key in release.keys}
         for item in release.aggregations:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.plan.dependencies import children, substitute
-from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
+from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar, WorkRule
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release, Values, is_private
 from dpsql.plan.types import Value
@@ -21,11 +22,17 @@ _BEST = frozenset({"arg_max", "arg_min"})
 _LEAVES = (Function, Column, Literal, Released)
 
 
-def finish(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
-    """The statement as its releases decide it. `facts` looks public tables up.
+def finish(lowered: Lowered, facts: PublicFacts, work: Mapping[str, WorkRule]) -> OuterQuery:
+    """The statement as its releases decide it. `facts` looks public tables up, `work` is the engine's of functions.
 
-    Raises QueryRejected if groups must be public that are not.
+    Raises QueryRejected if groups must be public that are not, or the texts of one row could be too much for the engine.
     """
+    outer = _finished(lowered, facts)
+    require_bounded_texts(outer, work)
+    return outer
+
+
+def _finished(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
     written: dict[Scalar | PublicSubquery, Expr | Values] = {}
     computed = _computed(lowered.outer)
     for need in lowered.needs:

@@ -17,7 +17,6 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.decimals import as_decimal, decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
-from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
 from dpsql.covariance import semidefinite
@@ -144,8 +143,7 @@ class Engine:
         public = self.public
         with noting_translation() if parsed.translated else nullcontext():
             lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups, at=asked.time)
-            outer = finish(lowered, public)
-        require_bounded_texts(outer, self.backend.dialect.work)
+            outer = finish(lowered, public, self.backend.dialect.work)
         before = steps(outer)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.

@@ -33,7 +33,7 @@ def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
     assume(not any(map(_unlike, parts(case.outer))))
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
     lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups, at=NOON)
-    assert renumbered(finish(lowered, facts)) == renumbered(case.outer)
+    assert renumbered(finish(lowered, facts, {})) == renumbered(case.outer)
 
 
 @WIDE

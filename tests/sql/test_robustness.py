@@ -34,6 +34,7 @@ def survives(engine: Engine, text: str) -> str | None:
         finish(
             lower(statement, engine.catalog, engine.public, [5] * statement.parameters, at=NOON),
             engine.public,
+            {},
         )
     except dpsql.Error as error:
         found = error

@@ -1,0 +1,131 @@
+"""A43: time and memory of one row.
+
+What is worse than linear in a text lets one person's row take seconds and gigabytes where all others take none, outside
+the memory that the engine counts. Whether the query takes long, or ends the engine, then tells of that row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from worlds import Declared, engine_of, prepared, spent, world
+
+import dpsql
+from dpsql.connection import Connection
+
+COLUMNS: Declared = {
+    "id": ("INTEGER", {"type": "integer"}),
+    "cost": ("DOUBLE", {"type": "double", "bounds": [0, 100]}),
+    "note": ("VARCHAR", {"type": "varchar"}),
+    "name": ("VARCHAR", {"type": "varchar"}),
+}
+BIG = "REPEAT(REPEAT(note, 100), 10)"
+CUT = "REPEAT(LEFT(note, 100), 100)"
+WORDS = [f"{place:03d}" * 330 for place in range(20)]
+
+
+def people(note: str) -> Connection:
+    """Twenty people, of whom one has this note."""
+    rows = [
+        {"id": place, "cost": 10, "name": note, "note": note if place == 17 else "n"} for place in range(20)
+    ]
+    return world(*rows, columns=COLUMNS)
+
+
+def seventeen(expression: str) -> str:
+    """A count behind an expression that is computed for one person alone."""
+    return f"SELECT COUNT(*) FROM people WHERE CASE WHEN id = 17 THEN {expression} ELSE FALSE END"
+
+
+def code(connection: Connection, sql: str) -> str | None:
+    """The code of a refusal before the charge; None where there is none."""
+    found: str | None = None
+    try:
+        prepared(connection, sql)
+    except dpsql.QueryRejected as refused:
+        found = refused.code if "LEFT(s, 1000)" in str(refused.hint) else str(refused)
+    assert not spent(connection)
+    return found
+
+
+def sums(function: str, text: str, words: Sequence[str]) -> str:
+    """The sum of distances from many long words."""
+    return " + ".join(f"{function}({text}, '{word}')" for word in words) + " > 5"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        sums("DAMERAU_LEVENSHTEIN", BIG, WORDS[:1]),
+        f"LENGTH({BIG}) > 5",
+        sums("DAMERAU_LEVENSHTEIN", CUT, WORDS),
+        sums("LEVENSHTEIN", "note", WORDS * 3),
+        "NFC_NORMALIZE(note) > 'a'",
+        "REGEXP_REPLACE(note, 'a*b|a', '', 'g') > 'a'",
+        "REGEXP_MATCHES(note, '((t.{1,15}){1,15}x){2}q')",
+        "REGEXP_MATCHES(note, '(a|b)*a(a|b){12}c') OR " * 20 + "FALSE",
+        f"note ILIKE '%{'a' * 900}b%' OR note LIKE '%{'a_' * 450}b%'",
+        " OR ".join(f"LOWER(note) || '{place}' = name" for place in range(300)),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_one_row_could_take_is_refused(expression: str) -> None:
+    """By the longest text that a row may have, over the whole statement, whatever the rows are."""
+    assert code(people("note 77"), seventeen(expression)) == "too_long"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        sums("LEVENSHTEIN", "note", ["Schmidt", "Meier"]),
+        sums("JARO_WINKLER_SIMILARITY", "note", ["Schmidt"]),
+        "NFC_NORMALIZE(LEFT(note, 1000)) > 'a'",
+        "REGEXP_MATCHES(LEFT(note, 1000), '((t.{1,15}){1,15}x){2}q')",
+        r"REGEXP_MATCHES(note, '[0-9]{3}-[0-9]{4}')",
+        "CONTAINS(note, name) OR STRPOS(name, note) > 0",
+        " OR ".join(f"LOWER(note) LIKE '%word{place}%'" for place in range(100)),
+        " OR ".join(f"note ILIKE '%word{place}%'" for place in range(60)),
+        f"note IN ({', '.join(map(repr, WORDS))})",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_is_asked_of_notes_every_day_is_answered(expression: str) -> None:
+    """Names that are alike, words in notes, and the rest once the text is cut."""
+    assert code(people("note 77"), seventeen(expression)) is None
+
+
+@pytest.mark.parametrize("function", ["LEVENSHTEIN", "DAMERAU_LEVENSHTEIN", "JARO_SIMILARITY", "JACCARD"])
+def test_distances_are_of_the_first_letters(function: str) -> None:
+    """A text of a thousand letters has the distance that it has, a longer one that of its first thousand."""
+    connection = people("n")
+    engine = engine_of(connection)
+    word = "abc" * 20
+    for text in ("ab" * 500, "ab" * 500 + "c" * 5_000, "x", ""):
+        ((distance,),) = engine.execute(f"SELECT {function}(LEFT(?, 1000), '{word}')", [text]).fetchall()
+        if not text and function == "JACCARD":
+            continue
+        found = people(text).query(seventeen(f"{function}(note, '{word}') = {distance}"), epsilon=40)
+        assert list(found.rows) == [(1,)]
+
+
+def test_a_long_text_takes_no_longer_than_its_first_letters() -> None:
+    """A hundred times as long a text takes no ten times as long; a careless distance takes a hundred times as long."""
+
+    def took(text: str, cut: str) -> float:
+        engine = engine_of(people("n"))
+        engine.execute("CREATE OR REPLACE TABLE row AS SELECT CAST(? AS VARCHAR) AS s", [text])
+        began = time.process_time()
+        engine.execute(f"SELECT DAMERAU_LEVENSHTEIN({cut}, '{WORDS[3][:200]}') FROM row").fetchall()
+        return time.process_time() - began
+
+    connection = people("n")
+    (part,) = prepared(connection, seventeen("DAMERAU_LEVENSHTEIN(note, 'abc') > 1")).releases
+    assert "LEFT(" in part.statement.sql
+    short, long = "ab" * 500, "ab" * 50_000
+    careful = min(took(long, "LEFT(s, 1000)") for _ in range(3)) / min(
+        took(short, "LEFT(s, 1000)") for _ in range(3)
+    )
+    assert careful < 10
+    assert took(long, "s") > 20 * min(took(short, "s") for _ in range(3))

@@ -1,0 +1,247 @@
+"""How long the text of a call is, and how much time one row takes, are within what its entry says.
+
+Claim: on every row `growth.result_size` is at least the bytes of the text, and the time is in proportion to at most
+`growth.call_work`.
+Why: both are asked of every entry, on texts of letters that grow most, and that make engines look far.
+Source: none but the definitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+
+import duckdb
+import pytest
+from functions.pools import Bench, build, calls, column, read_by, signatures
+
+from dpsql.functions import FUNCTIONS, call, growth
+from dpsql.functions.regex_size import Pattern
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal
+from dpsql.plan.text_size import TextSize, constant_size
+from dpsql.plan.types import Type
+from dpsql.sql.emit.scalars import write
+
+_TEXTS = (Type.VARCHAR, Type.BLOB)
+GROWING = (
+    "Ⱥⱥ" * 40,
+    "ßııɐ" * 30,
+    "\U0001d160\u0344" * 20,
+    "a" * 100,
+    " a-b a-b" * 9,
+    "é\u0301\u0323" * 20,
+    "👩‍👩‍👧" * 9,
+    "'\\%_<&" * 9,
+    "2024-02-29",
+    "",
+)
+PARTS = (
+    "a",
+    "",
+    "ab",
+    "é",
+    "😀",
+    "\\0",
+    "\\1x\\1",
+    "aaaaaaaaaa",
+    "g",
+    "gi",
+    "a*",
+    "(a)(b)?",
+    "[a-b]",
+    "\\s+",
+    "x*",
+)
+"""Constants of functions that search and replace."""
+
+
+def of_texts(entry: Function, number: int = 60) -> Iterator[Call]:
+    """Calls of an entry over texts, with constants that make texts grow."""
+    for types in signatures(entry):
+        if not entry.literals:
+            yield from calls(entry, types, most=4)
+            continue
+        places = [
+            [column(place, kind)]
+            if place not in entry.literals
+            else [Literal(value, kind) for value in (PARTS if kind is Type.VARCHAR else (0, 1, 2, 7, 90, -3))]
+            for place, kind in enumerate(types)
+        ]
+        yield from islice(_products(entry, places), number)
+
+
+def _products(entry: Function, places: Sequence[Sequence[Expr]]) -> Iterator[Call]:
+    """Calls with some of the combinations of arguments."""
+    most = max(map(len, places))
+    for step in range(most * most):
+        chosen = [
+            options[(step // (1 + place % 2) + place * step) % len(options)]
+            for place, options in enumerate(places)
+        ]
+        built = build(entry, chosen)
+        if built is not None:
+            yield built
+
+
+def sized(expr: Expr, size: int) -> TextSize:
+    """The bound of an argument where each text column has so many bytes."""
+    if isinstance(expr, Literal):
+        return growth.literal_size(expr.value)
+    return TextSize(Fraction(1), 0, size) if expr.type in _TEXTS else constant_size(0)
+
+
+@cache
+def bench() -> Bench:
+    return Bench.open()
+
+
+GIVES_TEXT = [
+    entry for entry in FUNCTIONS.values() if any(entry.result(types) in _TEXTS for types in signatures(entry))
+]
+READS_TEXT = [
+    entry for entry in FUNCTIONS.values() if any(Type.VARCHAR in types for types in signatures(entry))
+]
+
+
+@pytest.mark.parametrize("entry", GIVES_TEXT, ids=lambda entry: entry.name)
+def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
+    """Of texts that grow, by bytes; a text of several arguments is tried where all have the same one."""
+    assert entry.size is not None
+    tried = 0
+    for built in of_texts(entry):
+        if built.type not in _TEXTS or any(part.type in (Type.TIME, Type.UUID) for part in read_by(built)):
+            continue
+        for text in GROWING:
+            named = {part.source: part for part in read_by(built)}
+            values = ", ".join(
+                f"TRY_CAST({_quoted(text)} AS {part.type.value}) AS {source}"
+                for source, part in named.items()
+            )
+            shown = write(built)
+            for source in named:
+                shown = shown.replace(f'"{source}"."c"', source)
+            length = "STRLEN" if built.type is Type.VARCHAR else "OCTET_LENGTH"
+            ((found,),) = (
+                bench()
+                .connection.execute(f"SELECT {length}({shown}) FROM (SELECT {values or '1'})")
+                .fetchall()
+            )
+            bound = growth.result_size(built, [sized(part, len(text.encode())) for part in built.arguments])
+            assert (found or 0) <= bound.most, (str(built), text, found, bound)
+            tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize("function", ["lower", "upper", "strip_accents", "nfc_normalize", "reverse", "trim"])
+def test_no_letter_grows_more_than_its_function_says(function: str) -> None:
+    """Every letter of Unicode alone."""
+    built = call(function, column(0, Type.VARCHAR))
+    assert isinstance(built, Call)
+    factor = growth.result_size(built, [TextSize(Fraction(1), 0, 2**20)]).share
+    letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    ((most,),) = (
+        bench()
+        .connection.execute(
+            f"SELECT MAX(STRLEN({function}(c)) / STRLEN(c)) FROM (SELECT UNNEST(?) AS c)", [letters]
+        )
+        .fetchall()
+    )
+    assert most <= factor < most + 1
+
+
+FAR = (
+    "'a'",
+    "'ab'",
+    "' '",
+    "CHR(769) || CHR(803)",
+    "'é'",
+    "'👩‍👩‍👧'",
+    "'0-'",
+)
+"""What long texts are made of: letters that a search goes over again and again."""
+SOUGHT = (
+    "a*b|a",
+    "%a%a_%ab",
+    "(a|b)*a(a|b){12}c",
+    "a" * 300 + "b",
+    "ab" * 100,
+    "b",
+    "aa",
+    "g",
+    "*a*a?*b",
+    "\\s+",
+)
+_LONG = 2**17
+_UNIT = 12
+"""How many times as long as the baseline a unit of work may take."""
+
+
+def timed(connection: duckdb.DuckDBPyConnection, shown: str) -> float:
+    """The least time of the processor for a few runs, in seconds; one where that is long."""
+    least = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        connection.execute(f"SELECT {shown} FROM long").fetchall()
+        least = min(least, time.process_time() - began)
+        if least > 0.5:
+            break
+    return least
+
+
+def costly(entry: Function) -> Iterator[Call]:
+    """Calls of an entry over one long text, with constants that make it slow."""
+    for types in signatures(entry):
+        if Type.VARCHAR not in types or len(types) > 4:
+            continue
+        for step, text in enumerate(SOUGHT):
+            chosen: list[Expr] = [
+                (
+                    Literal(("g" if place == 3 else "x") if place > 1 else text, kind)
+                    if kind is Type.VARCHAR
+                    else Literal(2 + step, kind)
+                )
+                if place in entry.literals
+                else Column("t0", "c", column(place, kind).facts)
+                for place, kind in enumerate(types)
+            ]
+            built = build(entry, chosen)
+            if built is not None and all(part.type is Type.VARCHAR for part in read_by(built)):
+                yield built
+            if not entry.literals:
+                break
+
+
+@pytest.mark.parametrize("entry", READS_TEXT, ids=lambda entry: entry.name)
+def test_a_long_text_takes_no_more_time_than_its_entry_says(entry: Function) -> None:
+    """One row with a long text, against the time of a search that goes over it once, on the same machine."""
+    engine = bench().connection
+    for made in FAR:
+        engine.execute(f"CREATE OR REPLACE TABLE long AS SELECT LEFT(REPEAT({made}, {_LONG}), {_LONG}) AS c")
+        ((size,),) = engine.execute("SELECT STRLEN(c) FROM long").fetchall()
+        once = timed(engine, "LENGTH(REPLACE(c, 'q', 'x')), LENGTH(UPPER(c))") / (10 * size)
+        for built in costly(entry):
+            sizes = [sized(part, size) for part in built.arguments]
+            work = growth.call_work(built, sizes, growth.result_size(built, sizes), {})
+            if work > 2**30 // 8:
+                continue  # refused of such texts, and of those that are eight times as long
+            spent = timed(engine, write(built).replace('"t0"."c"', "c"))
+            assert spent <= _UNIT * once * (work + 10 * size) + 0.02, (str(built), made, spent / once, work)
+
+
+@pytest.mark.parametrize("pattern", [r"\s+", "[^a-z]", "a|b+", r"^\s+|\s+$", "(a+)", "ab?c*", "[0-9]{3}"])
+def test_common_rewritings_take_one_pass(pattern: str) -> None:
+    """What is used to clean texts is asked for in one pass, and is accepted of texts of any length."""
+    assert Pattern(pattern).linear
+
+
+@pytest.mark.parametrize("pattern", ["a*b|a", "(a*)+b|a", "a(.*c)?", r"\s+$|\s", "a+b*c|a"])
+def test_rewritings_that_may_look_far_are_known(pattern: str) -> None:
+    """A match may be short where the search for a longer one goes to the end."""
+    assert not Pattern(pattern).linear
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
