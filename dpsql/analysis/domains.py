@@ -58,7 +58,7 @@ def domain(
     `known` and `stated` are what conditions say of it. With an `image` they are those that it has of some values of
     its columns; else some may be values that it has of none.
     """
-    values = _derived(expr, known, stated)
+    values = _derived(expr, known, stated, {})
     computed = None if image is None else image.of(expr, known)
     if computed is None:
         return values
@@ -77,9 +77,23 @@ def narrowed(values: Domain, expr: Expr, known: Known) -> Domain:
     return tuple(value for value, place in places if place is None or around.contains(place))
 
 
-def _derived(expr: Expr, known: Known, stated: Listed | None) -> Domain | None:
+_Found = dict[int, Domain | None]
+"""The domains of the parts of one expression, which outlives this, by identity: each is derived once, however often it is shared."""
+
+
+def _of_part(expr: Expr, known: Known, found: _Found) -> Domain | None:
+    if not isinstance(expr, Call):
+        return _derived(
+            expr, known, None, found
+        )  # it may be made for this moment, and its identity given to another
+    if id(expr) not in found:
+        found[id(expr)] = _derived(expr, known, None, found)
+    return found[id(expr)]
+
+
+def _derived(expr: Expr, known: Known, stated: Listed | None, found: _Found) -> Domain | None:
     """The values of an expression, from what its parts can be."""
-    values = _values(expr, known)
+    values = _values(expr, known, found)
     stated = stated or {}
     named = stated.get(expr)
     if named is not None and values is None:
@@ -167,25 +181,36 @@ def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
 
 def nullable(expr: Expr) -> bool:
     """Whether a group may have NULL for this key. Rows that the policy excludes are dropped."""
+    return _nullable(expr, {})
+
+
+def _nullable(expr: Expr, found: dict[int, bool]) -> bool:
     match expr:
         case Column():
             return expr.facts.nullable
         case Literal():
             return expr.value is None
-        case Call() if expr.function.certain:
-            return False
-        case Call() if expr.function.name == "case":
-            branches, otherwise = case_branches(expr.arguments)
-            return any(map(nullable, (otherwise, *(value for _, value in branches))))
-        case Call() if expr.function.name == "coalesce":
-            return all(map(nullable, expr.arguments))
         case Call():
-            return not expr.function.strict or any(map(nullable, expr.arguments))
+            if id(expr) not in found:  # a part of one expression, which outlives this
+                found[id(expr)] = _gives_null(expr, found)
+            return found[id(expr)]
         case _:
             return True
 
 
-def _values(expr: Expr, known: Known) -> Domain | None:
+def _gives_null(expr: Call, found: dict[int, bool]) -> bool:
+    if expr.function.certain:
+        return False
+    if expr.function.name == "case":
+        branches, otherwise = case_branches(expr.arguments)
+        return any(_nullable(value, found) for value in (otherwise, *(value for _, value in branches)))
+    some = (_nullable(argument, found) for argument in expr.arguments)
+    if expr.function.name == "coalesce":
+        return all(some)
+    return not expr.function.strict or any(some)
+
+
+def _values(expr: Expr, known: Known, found: _Found) -> Domain | None:
     if isinstance(expr, Literal):
         return (expr.value,)
     if isinstance(expr, Column) and expr.facts.domain is not None:
@@ -193,19 +218,19 @@ def _values(expr: Expr, known: Known) -> Domain | None:
     if expr.type is Type.BOOLEAN:
         return (False, True)
     if isinstance(expr, Call):
-        chosen = _chosen(expr, known)
+        chosen = _chosen(expr, known, found)
         if chosen is not None:
             return chosen
         listed = _listed(expr, known)
         if listed is not None:
             return listed
-        computed = _computed(expr, known)
+        computed = _computed(expr, known, found)
         if computed is not None:
             return computed
     return _counted(expr, known)
 
 
-def _chosen(expr: Call, known: Known) -> Domain | None:
+def _chosen(expr: Call, known: Known, found: _Found) -> Domain | None:
     """The domain of an expression that only picks among others."""
     if expr.function.name == "case":
         branches, otherwise = case_branches(expr.arguments)
@@ -216,7 +241,7 @@ def _chosen(expr: Call, known: Known) -> Domain | None:
         options = list(expr.arguments[: there.index(True) + 1 if True in there else None])
     else:
         return None
-    domains = [domain(option, known) for option in options if option.type is not Type.NULL]
+    domains = [_of_part(option, known, found) for option in options if option.type is not Type.NULL]
     known_domains = [values for values in domains if values is not None]
     if len(known_domains) < len(domains):
         return None
@@ -277,12 +302,12 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
 """What is computed here as the engine computes it, as long as all numbers are whole and exact."""
 
 
-def _computed(expr: Call, known: Known) -> Domain | None:
+def _computed(expr: Call, known: Known, found: _Found) -> Domain | None:
     """All results of arithmetic on few values, where these are fewer than its interval holds: `x // 10 * 10`."""
     operation = _ARITHMETIC.get(expr.function.name)
     if operation is None:
         return None
-    inputs = [domain(argument, known) for argument in expr.arguments]
+    inputs = [_of_part(argument, known, found) for argument in expr.arguments]
     given = [[value for value in values if value is not None] for values in inputs if values is not None]
     if len(given) < len(inputs) or math.prod(map(len, given)) > MAX_DERIVED:
         return None

@@ -206,15 +206,15 @@ class Engine:
         """
         if isinstance(loss, Target):
             return
-        charged = (one for one, analysis in analyses.items() if not analysis.free)
-        for table in dict.fromkeys(name for one in charged for name in private_tables(one.input)):
+        charged = (part for part, analysis in analyses.items() if not analysis.free)
+        for table in dict.fromkeys(name for part in charged for name in private_tables(part.input)):
             account, event = self.account(table), Pure(loss)
-            if account.accountant.cost(event).loss > account.limit.loss:
-                bill = Bill(table, event)
-                quotes = self.ledger.dry_run([bill], analyst=self.analyst, reservation=self.reservation)
-                for quote in quotes:
-                    if not quote.fits:
-                        raise exhausted(account, quote)
+            if account.accountant.cost(event).loss <= account.limit.loss:
+                continue
+            bills = [Bill(table, event)]
+            for quote in self.ledger.dry_run(bills, analyst=self.analyst, reservation=self.reservation):
+                if not quote.fits:
+                    raise exhausted(account, quote)
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool

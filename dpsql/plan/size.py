@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpsql.plan.expr import Call, Column, Function, Literal, Released, Scalar, Windowed, size_of, walk
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, Windowed, size_of, walk
 from dpsql.plan.fields import INIT_FIELDS
-from dpsql.plan.nodes import OuterQuery, Values
+from dpsql.plan.nodes import Filter, Join, OuterQuery, SemiJoin, SetOperation, Values
 
 MAX_STATEMENT = 10_000
 """Most operations of a statement, its derived tables written out: planning takes about a tenth of a millisecond for each."""
+MAX_CONDITIONS = 300
+"""Most conditions of one row that are joined by AND: an engine compares each of them with all others."""
 _LEAVES = (Function, Column, Literal, Released, Values)
 
 
@@ -45,3 +47,41 @@ class _Sizes:
             return sum(map(self.of, part))
         names = INIT_FIELDS[type(part)]
         return sum(self.of(getattr(part, name)) for name in names) + bool(names)
+
+
+def most_conditions(outer: OuterQuery) -> int:
+    """How many conditions an engine may bring together at one scan: all that a row passes on its way to the statement."""
+    return _Conditions().of(outer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """The most conditions that are put on the rows of a part of a plan, which outlives this, by identity."""
+
+    found: dict[int, int] = field(default_factory=dict)
+
+    def of(self, part: object) -> int:
+        if isinstance(part, (*_LEAVES, Call, Windowed)):
+            return 0
+        if id(part) not in self.found:
+            self.found[id(part)] = self._counted(part)
+        return self.found[id(part)]
+
+    def _counted(self, part: object) -> int:
+        children = (
+            part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]
+        )
+        inner = [self.of(child) for child in children]
+        if isinstance(part, SetOperation):
+            return max(inner)
+        own = [part.predicate] if isinstance(part, Filter) else []
+        own += [part.on] if isinstance(part, SemiJoin) else []
+        own += [part.also] if isinstance(part, Join) and part.also is not None else []
+        return sum(inner) + sum(map(_conjuncts, own))
+
+
+def _conjuncts(expr: Expr) -> int:
+    """How many conditions are joined by AND."""
+    if isinstance(expr, Call) and expr.function.name == "and":
+        return sum(map(_conjuncts, expr.arguments))
+    return 1

@@ -210,6 +210,8 @@ class Scope:
     """The counts behind EXISTS and IN as values, likewise."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """What the names of SELECT items, folded, stand for, where they may be used: in WHERE, and in the items behind them."""
+    aliased: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
+    """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
@@ -241,12 +243,14 @@ class Scope:
         name = fold(node.name) if type(node.this) is exp.Identifier and not node.table else ""
         if name not in self.aliases or self.holders_of(name, None):
             return None
-        known = self.aliases
-        self.aliases = {other: item for other, item in known.items() if other != name}
-        try:
-            return self.scalars.lower(known[name])
-        finally:
-            self.aliases = known
+        known, item = self.aliases, self.aliases[name]
+        if id(item) not in self.aliased:
+            self.aliases = {other: each for other, each in known.items() if other != name}
+            try:
+                self.aliased[id(item)] = item, self.scalars.lower(item)
+            finally:
+                self.aliases = known
+        return self.aliased[id(item)][1]
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""

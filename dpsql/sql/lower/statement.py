@@ -33,7 +33,7 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
-from dpsql.plan.size import MAX_STATEMENT, statement_size
+from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, most_conditions, statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import fold
@@ -111,15 +111,27 @@ def lower(
     check_counted(context, outer)
     if outer.limit == 0:
         outer = without_rows(context, node, outer.outputs) or outer
+    _check_size(context.source, node, outer)
+    at_sample = context.source.position(context.samples[0]) if context.samples else None
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
+
+
+def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
+    """Refuses a statement whose planning, here or in an engine, would take long."""
     if statement_size(outer) > MAX_STATEMENT:
-        context.source.refuse(
+        source.refuse(
             node,
             "too_long",
             f"written out with its derived tables, the statement has over {MAX_STATEMENT:,} operations",
-            "split the query; release a part of it first, and work on the released rows",
+            "split the query; or release a part of it first, and work on the released rows",
         )
-    at_sample = context.source.position(context.samples[0]) if context.samples else None
-    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
+    if most_conditions(outer) > MAX_CONDITIONS:
+        source.refuse(
+            node,
+            "too_long",
+            f"rows pass over {MAX_CONDITIONS} conditions joined by AND, with those of derived tables",
+            "write one list, as x NOT IN (1, 2), for x <> 1 AND x <> 2",
+        )
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
