@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
-from typing import Protocol
+from typing import Any, Protocol
 
 from dpsql.analysis.intervals import Known, interval
 from dpsql.functions.conditional import case_branches
@@ -63,7 +63,8 @@ def domain(
     if computed is None:
         return values
     if values is not None:
-        return tuple(value for value in values if value in computed)
+        found = frozenset(computed)
+        return tuple(value for value in values if value in found)
     there = narrowed(computed, expr, known)
     return tuple(value for value in there if value is not None) if expr in (stated or {}) else there
 
@@ -174,6 +175,13 @@ def _in_either(ours: Domain | None, theirs: Domain | None) -> Domain | None:
     return None if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))
 
 
+def group_key(value: Any) -> Any:
+    """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else value + 0.0
+
+
 def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
     """All combinations, in the order of the domains."""
     return tuple(itertools.product(*domains))
@@ -263,8 +271,17 @@ def _as(kind: Type, value: Value) -> Value:
     return value
 
 
-def _counted(expr: Expr, known: Known) -> Domain | None:
-    """All whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many."""
+def whole_values(expr: Expr, known: Known, most: int = MAX_DERIVED) -> Domain | None:
+    """All whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
+
+    NULL, which is at no place of an interval, is last where the expression may be NULL.
+    """
+    values = _counted(expr, known, most)
+    return (*values, None) if values is not None and nullable(expr) else values
+
+
+def _counted(expr: Expr, known: Known, most: int = MAX_DERIVED) -> Domain | None:
+    """As `whole_values`, without NULL."""
     whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
     around = interval(expr, known)
     if not whole or not around.bounded:
@@ -272,7 +289,7 @@ def _counted(expr: Expr, known: Known) -> Domain | None:
     low, high = (math.ceil(around.ends[0]), math.floor(around.ends[1]))
     if expr.type is Type.INTEGER:
         low, high = max(low, -(2**63)), min(high, 2**63 - 1)
-    if not 0 <= high - low < MAX_DERIVED:
+    if not 0 <= high - low < most:
         return None
     places = range(low, high + 1)
     if expr.type is Type.DATE:

@@ -11,7 +11,10 @@ the clamp seldom acts, and that integer arithmetic stays within 64 bits.
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.windows import OVER
@@ -31,6 +34,8 @@ MAX_MAGNITUDE = 10**150
 RELEASED = 2**55
 """Released integers are taken to be smaller: twice a count is then still an integer."""
 
+_DAY = 24 * 60 * 60 * 10**6
+"""The microseconds of a day."""
 _STEPWISE = (Type.INTEGER, Type.DATE)
 """Types whose values lie at whole places, so that what is less is less by one."""
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
@@ -187,6 +192,22 @@ def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
         inner = unrounded(expr)
         if inner is not None:
             yield inner, side
+        if (
+            isinstance(expr, Call)
+            and expr.function.name == "cast_timestamp"
+            and expr.arguments[0].type is Type.DATE
+        ):
+            yield expr.arguments[0], _of_days(side)
+
+
+def _of_days(moments: Interval) -> Interval:
+    """The days that begin within an interval of moments."""
+    first = position(dt.datetime(1970, 1, 1))  # noqa: DTZ001  (SQL timestamps have no zone)
+    start, shift = first or Fraction(0), dt.date(1970, 1, 1).toordinal()
+    low, high = (None if end is None else (end - start) / _DAY for end in (moments.low, moments.high))
+    return Interval(
+        None if low is None else math.ceil(low) + shift, None if high is None else math.floor(high) + shift
+    )
 
 
 def _one_line(arguments: tuple[Expr, ...]) -> bool:

@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
-from dpsql.analysis.domains import EXACT, MAX_DERIVED, Domain, domain, listed
+from dpsql.analysis.domains import EXACT, MAX_DERIVED, Domain, domain, group_key, listed
+from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import conditions, conjuncts, interval, narrow
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
@@ -72,7 +72,7 @@ def looked_up_values(
     if rows is None:
         return None
     if not all_rows:
-        for condition in _of_partners(relation, {source.alias for source in sources(rows)}):
+        for condition in _of_partners(relation, {source.alias for source in sources(rows)}, facts):
             rows = Filter(rows, condition)
     query = OuterQuery(rows, (Output("k", expr),), limit=most + 1, distinct=True)
     found = [value for (value,) in facts.rows(query)]
@@ -84,13 +84,6 @@ def looked_up_values(
     values = {group_key(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
-
-
-def group_key(value: Any) -> Any:
-    """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
-    if not isinstance(value, float):
-        return value
-    return None if math.isnan(value) else value + 0.0
 
 
 def tied(release: Release, index: int) -> bool:
@@ -239,7 +232,7 @@ def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
     return part
 
 
-def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
+def _of_partners(relation: Relation, public: set[str], facts: PublicFacts) -> Iterator[Expr]:
     """What conditions between private and public columns say of the public ones alone, whatever the private ones hold."""
     known, stated = conditions(relation), listed(relation)
 
@@ -253,7 +246,8 @@ def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
 
     for ours, theirs in _pairs(relation):
         yield from reached(theirs, interval(ours, known) if ours.type is theirs.type else Interval())
-        values = domain(ours, known, stated) if ours.type is theirs.type and theirs.source in public else None
+        joined = ours.type is theirs.type and theirs.source in public
+        values = domain(ours, known, stated, Images(facts, relation)) if joined else None
         if values and len(values) <= MAX_DERIVED and theirs.type in (Type.INTEGER, Type.VARCHAR):
             there = [Literal(value, theirs.type) for value in values if value is not None]
             yield from _called("in", theirs, *there)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.analysis.analyse import analyse
+from dpsql.analysis.images import conditions_on_keys
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.text_bounds import require_bounded_texts
+from dpsql.functions import call
 from dpsql.plan.dependencies import children, substitute
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar, WorkRule
 from dpsql.plan.fields import INIT_FIELDS
@@ -58,7 +60,19 @@ def _finished(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
 def _selecting(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     """The query with its best groups selected, if that is all it asks for, and its groups are public; else as it is."""
     found = top_k(outer)
-    return outer if found is None or _public_groups(found.release, facts) is None else found
+    return (
+        _of_possible_groups(outer) if found is None or _public_groups(found.release, facts) is None else found
+    )
+
+
+def _of_possible_groups(outer: OuterQuery) -> OuterQuery:
+    """The query without groups that no row can have, since a condition on several keys is not true of them."""
+    if not isinstance(outer.source, Release) or outer.source.top is not None:
+        return outer
+    having = outer.having
+    for condition in conditions_on_keys(outer.source):
+        having = condition if having is None else call("and", condition, having)
+    return replace(outer, having=having)
 
 
 def _public_groups(release: Release, facts: PublicFacts) -> Sequence[Sequence[Value]] | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from dpsql.backends import Backend, trial
 from dpsql.engine.post_processor import as_constants
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import Known, PublicGroups, needs, substitute
+from dpsql.plan.dependencies import Known, PublicGroups, needs, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import (
     Join,
@@ -62,8 +62,11 @@ class PublicTables:
         return self._known[sql]
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query on public tables; a query on constants does not use the database."""
-        sql = emit_outer_query(query, Originals())
+        """The rows of a query on public tables; a query on constants does not use the database.
+
+        It may read values of subqueries on public tables, and no release.
+        """
+        sql = emit_outer_query(substitute(query, self._values(query)), Originals())
         if sql not in self._rows:
             constants = isinstance(query.source, Values)
             found = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
@@ -86,10 +89,10 @@ class PublicTables:
                 found[group] = Values(rows, group.alias, group.columns)
         return found
 
-    def _values(self, source: Relation) -> Known:
-        """The values of the subqueries that a public source depends on."""
+    def _values(self, source: Relation | OuterQuery) -> Known:
+        """The values of the subqueries that a public source or query depends on."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in needs(source):
+        for step in steps(source) if isinstance(source, OuterQuery) else needs(source):
             if isinstance(step, Release):
                 raise TypeError("a source that depends on a release cannot be looked up before the release")
             found, _ = self.backend.public_rows(emit_outer_query(substitute(step.outer, values), Originals()))

@@ -8,6 +8,7 @@ _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_w
 _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
+_IMAGES = "tests/properties/test_images.py"
 _FINER = "tests/sql/test_finer_keys.py"
 _OCCUPIED = "tests/properties/test_occupied_groups.py"
 
@@ -59,6 +60,30 @@ FAULTS = (
         "pass",
         "what is computed of all groups is computed of the few that are shown",
         f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
+    ),
+    Fault(
+        "keys-keep-what-conditions-exclude",
+        "dpsql.analysis.images:Images._values",
+        "if asked:\n    values = _among(values, _image(self.facts, column, asked, {column: values}, len(values)))",
+        "pass",
+        "a public key shows values that WHERE excludes, with 0 rows",
+        f"{_IMAGES}::test_domains_are_images",
+    ),
+    Fault(
+        "keys-lose-what-an-outer-join-keeps",
+        "dpsql.analysis.images:_conditions",
+        "relation.kind is JoinKind.INNER",
+        "True",
+        "a condition in ON of a LEFT JOIN hides groups of rows that it keeps",
+        f"{_IMAGES}::test_domains_are_images",
+    ),
+    Fault(
+        "groups-that-no-row-can-have",
+        "dpsql.engine.finish:_of_possible_groups",
+        "conditions_on_keys(outer.source)",
+        "()",
+        "a condition on two keys leaves combinations of which it is not true",
+        f"{_IMAGES}::test_groups_that_no_row_can_have_are_not_shown",
     ),
     Fault(
         "on-loses-a-conjunct",

@@ -41,6 +41,35 @@ KEYS = [
     "SELECT g, COUNT(*) FROM (SELECT id, n * n AS g FROM t) GROUP BY g",
     "SELECT g + 1 AS g, COUNT(*) FROM (SELECT id, n * n AS g FROM t WHERE n >= 0) WHERE g > 0 GROUP BY 1",
     "SELECT g, COUNT(*) FROM (SELECT id, n * n AS g, COUNT(*) AS c FROM t GROUP BY id, n * n) GROUP BY g",
+    *(
+        f"SELECT {expr} AS g, COUNT(*) {OF.replace('GROUP', f'WHERE {condition} GROUP')}"
+        for expr, condition in (
+            ("k", "k <> 'a'"), ("k", "k NOT IN ('a')"), ("k", "k LIKE 'a%'"), ("k", "k > 'B'"), ("k", "k >= 'B' OR k IS NULL"),
+            ("k", "k > 'z'"), ("k", "NOT (k = 'a')"), ("k", "k IS NOT NULL AND n > 1"), ("k", "k || p = 'ax'"),
+            ("k", "(k = 'a' AND n = 1) OR (k = 'B' AND n > 7)"), ("k", "k > p"), ("k", "COALESCE(k, 'B') = 'B'"),
+            ("CASE WHEN k = 'a' THEN 1 WHEN k = 'B' THEN 2 ELSE 3 END", "k <> 'a'"),
+            ("CASE WHEN n > 0 THEN 'up' WHEN n = 0 THEN 'no' ELSE 'down' END", "n <> 0"),
+            ("n", "n BETWEEN 0 AND 1"), ("n", "n % 2 = 0"), ("m", "m BETWEEN 1 AND 5"), ("m", "m <> 1 OR n > 9"),
+            ("n * n", "n <> 2 AND n <> -2"), ("n + m", "n = m"), ("n + m", "m > n AND n >= 0"), ("n > 0", "n > 1"),
+            ("DATE_TRUNC('month', d)", "d >= DATE '2024-06-01' - INTERVAL 7 DAY"),
+            ("DATE_TRUNC('month', d)", "d BETWEEN DATE '2024-02-29' AND DATE '2024-05-01'"),
+            ("DATE_TRUNC('month', d)", "DATE_TRUNC('quarter', d) <> TIMESTAMP '2024-04-01'"),
+            ("MONTH(d)", "WEEKDAY(d) = 1 AND d < DATE '2024-03-03'"), ("d", "DAY(d) = 31"),
+            ("d", "d > TIMESTAMP '2024-12-29 12:00:00'"), ("YEAR(d)", "d <> DATE '2024-01-01'"),
+            ("k", "k IN (SELECT k FROM ks WHERE w > 1)"), ("k", "k NOT IN (SELECT k FROM ks WHERE w > 1)"),
+            ("k", "EXISTS (SELECT 1 FROM ks WHERE ks.k = t.k AND w = 1)"), ("k", "k = (SELECT MAX(k) FROM ks)"),
+        )
+    ),
+    f"SELECT t.k AS g, COUNT(*) {OF.replace('GROUP', 'JOIN ks ON ks.k = t.k GROUP')}",
+    f"SELECT t.k AS g, COUNT(*) {OF.replace('GROUP', 'JOIN ks ON ks.k = t.k WHERE w = 2 GROUP')}",
+    f"SELECT t.k AS g, COUNT(*) {OF.replace('GROUP', 'LEFT JOIN ks ON ks.k = t.k WHERE w = 2 GROUP')}",
+    f"SELECT t.k AS g, COUNT(*) {OF.replace('GROUP', 'LEFT JOIN ks ON ks.k = t.k AND w = 2 GROUP')}",
+    "SELECT t.k AS g, COUNT(*) FROM t LEFT JOIN ks ON ks.k = t.k AND t.k <> 'a' GROUP BY g",
+    "SELECT w AS g, COUNT(*) FROM t JOIN ks ON ks.k = t.k WHERE t.k <> 'a' GROUP BY g",
+    "SELECT t.k AS g, COUNT(*) FROM t JOIN s u ON t.id = u.id AND t.k = u.k AND u.n > 0 WHERE u.k <> 'a' GROUP BY g",
+    "SELECT g, COUNT(*) FROM (SELECT id, k AS g FROM t WHERE k <> 'a') WHERE g <> 'c' GROUP BY g",
+    "SELECT g, COUNT(*) FROM (SELECT id, k AS g, COUNT(*) AS c FROM t WHERE k <> 'B' GROUP BY id, k) WHERE c > 0 GROUP BY g",
+    "SELECT u.k AS g, COUNT(*) FROM t LEFT JOIN (SELECT id, k FROM s WHERE k <> 'a') u ON t.id = u.id GROUP BY g",
     "SELECT u.n * u.n AS g, COUNT(*) FROM t LEFT JOIN s u ON t.id = u.id GROUP BY g",
     "SELECT COALESCE(u.p, 'none') AS g, COUNT(*) FROM t LEFT JOIN s u ON t.id = u.id GROUP BY g",
     "SELECT u.g AS g, COUNT(*) FROM t LEFT JOIN (SELECT id, n * n AS g FROM s) u ON t.id = u.id GROUP BY 1",
@@ -59,12 +88,13 @@ def full() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
     ]
     insert(database, "t", [(number, *row) for number, row in enumerate(rows)])
     database.execute("CREATE TABLE s AS SELECT * FROM t WHERE id % 3 = 0")
+    database.execute("CREATE TABLE ks AS SELECT * FROM (VALUES ('a', 1), ('B', 2), ('C', 3)) AS v(k, w)")
     table = {"unit": "id", "rows_per_unit": 1, "columns": COLUMNS}
     rules = {
         "version": 1,
         "privacy_unit": "row",
         "budget": {"epsilon": 10, "delta": 1e-6},
-        "tables": {"t": table, "s": table},
+        "tables": {"t": table, "s": table, "ks": {"public": True}},
     }
     with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=0.01) as opened:
         yield opened, database
@@ -80,6 +110,27 @@ def test_domains_are_images(full: tuple[dpsql.Connection, duckdb.DuckDBPyConnect
     exact = [group for group, *_ in plain.execute(sql).fetchall()]
     assert len(set(found)) == len(found)
     assert set(found) == set(exact)
+
+
+@pytest.mark.parametrize(
+    ("keys", "condition"),
+    [
+        ("k, n", "(k = 'a' AND n = 1) OR (k = 'B' AND n = 2)"),
+        ("n, m", "n > m"),
+        ("n, m, k", "n = m AND k <> 'a'"),
+        ("p, DATE_TRUNC('month', d)", "p = 'x' OR DATE_TRUNC('month', d) < TIMESTAMP '2024-02-01'"),
+    ],
+)
+@pytest.mark.parametrize("sets", ["{}", "ROLLUP ({})"])
+def test_groups_that_no_row_can_have_are_not_shown(
+    full: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], keys: str, condition: str, sets: str
+) -> None:
+    """A condition on several keys limits the groups that they make together."""
+    connection, plain = full
+    sql = f"SELECT {keys}, COUNT(*) AS number FROM t WHERE {condition} GROUP BY {sets.format(keys)}"
+    every = connection.query(sql, epsilon=0.01).rows
+    names = {tuple(row[:-1]) for row in plain.execute(sql).fetchall()}
+    assert {row[:-1] for row in every} <= names
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ MEANING = frozenset(
         "fanout",
         "group_by",
         "group_by_unit",
+        "hidden_groups",
         "join",
         "list",
         "mode",

@@ -353,9 +353,9 @@ def constant_rows(source: Values) -> str:
 
 
 def _list(values: Sequence[Value], kind: Type) -> str:
-    """The values of a column as a list, numbers and texts as one text: the engine plans each constant for itself."""
-    if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR):
-        written = _quoted if kind is Type.VARCHAR else repr
+    """The values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
+    written = {Type.INTEGER: repr, Type.DOUBLE: repr, Type.VARCHAR: _quoted, Type.DATE: str}.get(kind)
+    if written is not None:
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
         return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
