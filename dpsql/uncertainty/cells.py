@@ -175,7 +175,7 @@ def _selected_interval(
     places = [first + items.index(each) for each in (item, *ends)]
     cells = ([table.rows[row][place] for place in places] for row in rows)
     numbers = [[float(value) for value in found if isinstance(value, (int, float))] for found in cells]
-    return [(min(found), max(found)) for found in numbers]
+    return [(min(found), max(found)) if found else None for found in numbers]
 
 
 def _interval_aggregations(
