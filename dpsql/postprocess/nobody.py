@@ -186,6 +186,7 @@ def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
 
 def _measured_count(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
     """Return the count that is measured, though none is shown: of an aggregate's values, else of rows, else of units."""
+    item = replace(item, rank=None, interval_end=0)  # of a quantile no moment but its own would be estimated
     counts = [(item, Moment.COUNT), (item, Moment.ROWS), (item, Moment.UNITS)]
     return next((each for each in counts if plan.is_measured(statistic_of(plan.analysis, *each))), None)
 
