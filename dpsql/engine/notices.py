@@ -79,6 +79,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
+        yield from _withheld(table)
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -227,6 +228,16 @@ def _at_bounds(table: ReleasedTable) -> Iterator[str]:
                 f"{call_text(item)} is at an end of its bounds {around}{rows}: values beyond count as that end, which no "
                 "interval covers."
             )
+
+
+def _withheld(table: ReleasedTable) -> Iterator[str]:
+    """Yield a notice if cells are withheld, as their noisy counts are below the minimum frequency."""
+    if table.withheld:
+        cells = len(table.rows) * len(table.plan.analysis.release.aggregations)
+        yield (
+            f"{len(table.withheld):,} of {cells:,} values are withheld (NULL): by their noisy counts, fewer than "
+            f"{table.plan.analysis.bound.min_frequency:,} units, the policy's min_frequency, may be behind them."
+        )
 
 
 def _uncounted(plan: MeasurementPlan) -> Iterator[str]:

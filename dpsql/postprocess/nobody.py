@@ -27,6 +27,7 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.postprocess.withheld import with_withheld
 from dpsql.release import Components, ReleasedTable, estimates, table_of
 
 CASE = 3
@@ -36,7 +37,10 @@ _OF_VALUES = ("count", "count_distinct")
 
 
 def presented(table: ReleasedTable) -> ReleasedTable:
-    """Return a released table as it is shown: quantiles in order, and NULL for a mean or a quantile of nobody."""
+    """Return a released table as it is shown.
+
+    Quantiles are in order, a mean or a quantile of nobody is NULL, and so are cells that are withheld.
+    """
     release = table.plan.analysis.release
     if table.plan.synthesis is not None or release.top is not None:
         return table
@@ -47,9 +51,9 @@ def presented(table: ReleasedTable) -> ReleasedTable:
         for place, item in enumerate(release.aggregations, first)
         if item.rank is not None or AGGREGATES[item.function].ratio
     }
-    if not any(map(any, nulls.values())):
-        return table
-    return replace(table, rows=tuple(_with_nulls(table.rows, nulls)))
+    if any(map(any, nulls.values())):
+        table = replace(table, rows=tuple(_with_nulls(table.rows, nulls)))
+    return with_withheld(table)
 
 
 def _with_nulls(

@@ -111,9 +111,21 @@ def intervals_of(
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
     It holds the value without noise, and what learnt clamps cut off as far as `allowance` says.
-    If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
+    None for a cell that is withheld. If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
     their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
+    found = _intervals(plan, table, item, rows, confidence)
+    if not table.withheld:
+        return found
+    return [
+        None if (row, item.name) in table.withheld else ends for row, ends in zip(rows, found, strict=True)
+    ]
+
+
+def _intervals(
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """Return the intervals of a released aggregate, withheld or not."""
     if item.rank is not None:
         return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
