@@ -62,6 +62,8 @@ class ReleasedTable:
     rows: tuple[tuple[Value, ...], ...]
     components: tuple[Components, ...]
     plan: MeasurementPlan = field(compare=False)
+    withheld: frozenset[tuple[int, str]] = frozenset()
+    """The cells, by row and aggregate, that are NULL since fewer units than the minimum frequency may be behind them."""
 
 
 def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:

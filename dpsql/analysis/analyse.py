@@ -19,7 +19,7 @@ from dpsql.analysis.lattice import BITS, DECIMAL_BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Expr
+from dpsql.plan.expr import Call, Expr, is_conditional
 from dpsql.plan.interval import DAY, Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
@@ -114,8 +114,11 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool, apart: bool 
     for item in release.aggregations:
         if item.argument is not None:
             wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
-    measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
     contribution = contribution_bound(release, sizes, facts, public=every is not None)
+    if contribution.min_frequency > 1:
+        for argument in filter(is_conditional, wanted):
+            wanted[argument].add(Moment.COUNT)
+    measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
     return Analysis(release, contribution, measures, every, replace)
 
 

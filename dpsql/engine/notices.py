@@ -19,7 +19,7 @@ from dpsql.engine.within_units import within_units
 from dpsql.plan.dependencies import children
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.interval import Interval, position
-from dpsql.plan.nodes import Aggregation, OuterQuery, Release
+from dpsql.plan.nodes import Aggregation, Filter, OuterQuery, Relation, Release, SemiJoin, inputs
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
 from dpsql.plan.sampling import percent, sampling_rate
@@ -28,6 +28,7 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
+from dpsql.postprocess.nobody import has_condition, is_told_of_nobody
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
@@ -100,6 +101,8 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
             yield f"{far[0].upper()}{far[1:]}."
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
+        yield from _uncounted(table.plan)
+        yield from _withheld(table)
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -256,6 +259,44 @@ def _at_bounds(table: ReleasedTable) -> Iterator[str]:
                 f"{call_text(item)} is at an end of its bounds {around}{rows}: values beyond count as that end, which no "
                 "interval covers."
             )
+
+
+def _withheld(table: ReleasedTable) -> Iterator[str]:
+    """Yield a notice if cells are withheld, as their noisy counts are below the minimum frequency."""
+    if table.withheld:
+        cells = len(table.rows) * len(table.plan.analysis.release.aggregations)
+        yield (
+            f"{len(table.withheld):,} of {cells:,} values are withheld (NULL): by their noisy counts, fewer than "
+            f"{table.plan.analysis.bound.min_frequency:,} units, the policy's min_frequency, may be behind them."
+        )
+
+
+def _uncounted(plan: MeasurementPlan) -> Iterator[str]:
+    """Yield a notice for each quantile that is a value at random if it is over no rows, where nothing says whether it is."""
+    release = plan.analysis.release
+    groups = bool(release.keys) and plan.selection is None
+    if release.top is not None:
+        return
+    for item, ranked in zip(release.aggregations, _are_chosen(plan), strict=True):
+        filtered = has_condition(item)
+        none = groups or filtered or _is_restricted(release.input)
+        if ranked and none and not is_told_of_nobody(plan, item):
+            yield (
+                f"{call_text(item)} has no count beside it: over no rows it is a value at random within its bounds. "
+                f"{'A COUNT with the same FILTER' if filtered else 'COUNT(*)'} beside it says whether anybody is there, and it is "
+                "NULL where nobody is."
+            )
+
+
+def _is_restricted(relation: Relation) -> bool:
+    """Return whether a condition may leave no row of a relation."""
+    return isinstance(relation, (Filter, SemiJoin)) or any(map(_is_restricted, inputs(relation)))
+
+
+def _are_chosen(plan: MeasurementPlan) -> list[bool]:
+    """Return of each aggregate whether it is a quantile that is chosen with noise."""
+    places = [plan.quantile_index(item) for item in plan.analysis.release.aggregations]
+    return [place is not None and not plan.quantiles[place].interval_end for place in places]
 
 
 def _clamped_to(plan: MeasurementPlan, item: Aggregation) -> Interval | None:

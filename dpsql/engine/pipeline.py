@@ -55,7 +55,8 @@ from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
-from dpsql.postprocess.occupied_groups import counted_sums, may_be_empty, occupied, with_null_sums
+from dpsql.postprocess.nobody import counted_sums, presented, with_null_sums
+from dpsql.postprocess.occupied_groups import may_be_empty, occupied
 from dpsql.release import GroupRows, Keys, ReleasedTable, open_stream, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
@@ -395,6 +396,7 @@ class Engine:
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
             receipt = self.receipt(prepared, entries, [table.plan])
+            table = presented(table)
             inhabited = occupied(table.plan, table)
             rows = [
                 (*(row[place] for place in places), number, 0)
@@ -436,7 +438,7 @@ class Engine:
                 made.append(parts[step].with_values(values))
                 tables.append(self._release(made[-1], prepared, entries))
                 if step not in last:
-                    above.load(step, tables[-1])
+                    above.load(step, presented(tables[-1]))
             elif step not in values:
                 values[step] = above.evaluate(step, values)
         return made, tables, values

@@ -20,7 +20,8 @@ from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
 from dpsql.plan.provenance import provenance
 from dpsql.postprocess.consistency import consistent
-from dpsql.postprocess.occupied_groups import null_sums, occupied
+from dpsql.postprocess.nobody import null_sums, presented
+from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query, null_sum
 from dpsql.uncertainty.cells import CONFIDENCE, ends_of
@@ -72,10 +73,11 @@ class PostProcessor:
     def load_consistent(
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
-        """Makes the final releases consistent and loads them; returns the tables of all releases."""
+        """Makes the final releases consistent and loads them; returns the tables of all releases, as they are shown."""
         last = final_releases(prepared.before)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         by_release |= zip(last, consistent([by_release[release] for release in last]), strict=True)
+        by_release = {release: presented(table) for release, table in by_release.items()}
         for release in last:
             self.load(release, by_release[release])
         return list(by_release.values())

@@ -373,6 +373,11 @@ def windowed(expr: Expr) -> bool:
     return any(isinstance(part, Windowed) for part in walk(expr))
 
 
+def is_conditional(expr: Expr | None) -> bool:
+    """Return whether an expression is NULL where none of its conditions is true, as what an aggregate with FILTER reads."""
+    return isinstance(expr, Call) and expr.function.name == "case" and is_null(expr.arguments[-1])
+
+
 def is_null(expr: Expr) -> bool:
     """Whether an expression is the constant NULL, of whatever type."""
     return isinstance(expr, Literal) and expr.value is None

@@ -23,6 +23,7 @@ from dpsql.mechanisms import (
     Sensitivity,
     Staircase,
 )
+from dpsql.plan.expr import is_conditional
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.sampling import sampling_rate
 from dpsql.planning import clamping
@@ -220,14 +221,17 @@ def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
 
 
 def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
-    """The statistics that the aggregates and partition selection need, in order."""
+    """The statistics that the aggregates, partition selection and the minimum frequency of cells need, in order."""
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
         for moment in AGGREGATES[item.function].moments:
             if moment is not Moment.RANKED:
                 statistics[statistic_of(analysis, item, moment)] = None
-    if analysis.selects:
-        statistics[_selection_statistic(analysis)] = None
+        if analysis.bound.min_frequency > 1 and is_conditional(item.argument):
+            statistics[statistic_of(analysis, item, Moment.COUNT)] = None
+    shown = bool(analysis.release.aggregations) and analysis.bound.min_frequency > 1
+    if analysis.selects or shown:
+        statistics[units_statistic(analysis)] = None
     return statistics
 
 
@@ -266,7 +270,8 @@ def _quantile_selection(
     return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end, points)
 
 
-def _selection_statistic(analysis: Analysis) -> Statistic:
+def units_statistic(analysis: Analysis) -> Statistic:
+    """Return the statistic that counts the privacy units of a group."""
     return UNITS if analysis.bound.per_unit else ROWS
 
 
@@ -388,7 +393,7 @@ def mean_error(plan: MeasurementPlan) -> float:
         if item.rank is None
     ]
     if plan.analysis.selects:
-        index, weights = plan.source(_selection_statistic(plan.analysis))
+        index, weights = plan.source(units_statistic(plan.analysis))
         errors.append(plan.vectors[index].std(weights))
     # A plan whose noise vanishes is better than any other.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
@@ -451,7 +456,7 @@ def _with_threshold(
         delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
-    index, weights = plan.source(_selection_statistic(analysis))
+    index, weights = plan.source(units_statistic(analysis))
     components = tuple(at for at, weight in enumerate(weights) if weight)
     scale = int(1 / weights[components[0]])
     chosen = Threshold(index, components, scale, 0, delta, analysis.bound.min_frequency)

@@ -156,6 +156,10 @@ class MeasurementPlan:
             raise LookupError(f"no vector serves {statistic}")
         return found
 
+    def is_measured(self, statistic: Statistic) -> bool:
+        """Return whether some vector estimates a statistic."""
+        return statistic in self._sources
+
     @cached_property
     def _sources(self) -> dict[Statistic, tuple[int, tuple[Fraction, ...]]]:
         """The first vector that estimates each statistic."""

@@ -1,4 +1,4 @@
-"""Empty groups: which groups of a release are shown, and which sums are NULL.
+"""Empty groups: which groups of a release are shown.
 
 For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
 would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
@@ -21,22 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.count import COUNT
 from dpsql.analysis.listed_keys import from_bounds
-from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation, Release
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.statistics import Statistic
-from dpsql.release import ReleasedTable, estimates
+from dpsql.release import ReleasedTable
 from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
 
 _COUNTS = ("count_rows", "count_units")
 """The aggregates that are zero for empty groups only."""
-CASE = 3
-"""Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""
 
 
 def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
@@ -108,76 +104,4 @@ def _values_of(item: Aggregation) -> Aggregation:
 
 def _has(plan: MeasurementPlan, item: Aggregation) -> bool:
     (moment,) = AGGREGATES[item.function].moments
-    return _is_measured(plan, statistic_of(plan.analysis, item, moment))
-
-
-def _is_measured(plan: MeasurementPlan, statistic: Statistic) -> bool:
-    return any(part.vector.weights(statistic) for part in plan.vectors)
-
-
-def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
-    """The names of the sums of which a noisy count says whether they are over no unit."""
-    items = plan.analysis.release.aggregations
-    return tuple(
-        item.name
-        for item in items
-        if AGGREGATES[item.function].moments == (Moment.TOTAL,) and _count_of(plan, item) is not None
-    )
-
-
-def _count_of(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
-    """The count that says whether a sum is over no unit: of its values, of rows that its FILTER keeps, of all rows, or of units."""
-    filters = [
-        (other, Moment.COUNT) for other in plan.analysis.release.aggregations if _is_filter(other, item)
-    ]
-    counts = [(item, Moment.COUNT), *filters, (item, Moment.ROWS), (item, Moment.UNITS)]
-    return next((each for each in counts if _is_measured(plan, statistic_of(plan.analysis, *each))), None)
-
-
-def _is_filter(count: Aggregation, item: Aggregation) -> bool:
-    """Whether an aggregate counts the rows for which the condition is true under which another adds values up."""
-    condition = _filter(item.argument)
-    counted = _filter(count.argument)
-    return (
-        count.function == COUNT.name
-        and condition is not None
-        and counted is not None
-        and condition[0] == counted[0]
-        and isinstance(counted[1], Literal)
-        and counted[1].value is not None
-    )
-
-
-def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
-    """The condition and the value of CASE WHEN condition THEN value END; None for another expression."""
-    if not isinstance(argument, Call) or argument.function.name != "case" or len(argument.arguments) != CASE:
-        return None
-    condition, value, otherwise = argument.arguments
-    return (condition, value) if isinstance(otherwise, Literal) and otherwise.value is None else None
-
-
-def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
-    """For each row of a released table, whether a sum is NULL: its noisy count, rounded as COUNT is, is not above zero.
-
-    Claim: it costs no privacy loss, is NULL where an AVG of the same values is, and where COUNT says that nobody is there.
-    Why: it is a function of noisy components. A noisy count may be a fraction: of 1/3, COUNT is 0.
-    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
-    """
-    item = next(item for item in plan.analysis.release.aggregations if item.name == name)
-    found = _count_of(plan, item)
-    if found is None:
-        return [False] * len(table.rows)
-    counts, whole = estimates(plan, *found, table.components)
-    return [2 * count < whole for count in counts]
-
-
-def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
-    """The rows of a released table as they are shown: sums over no unit are NULL."""
-    names = [name for name, _ in table.columns]
-    nulls = {names.index(name): null_sums(plan, table, name) for name in counted_sums(plan)}
-    if not nulls:
-        return list(table.rows)
-    return [
-        tuple(None if place in nulls and nulls[place][row] else value for place, value in enumerate(values))
-        for row, values in enumerate(table.rows)
-    ]
+    return plan.is_measured(statistic_of(plan.analysis, item, moment))

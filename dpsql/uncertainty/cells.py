@@ -131,10 +131,22 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what learnt clamps cut off as far as `allowances` say.
-    If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
-    their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
+    It holds the value without noise, and what learnt clamps cut off as far as `allowances` say. It is None for a cell that
+    is withheld. If partition selection compared a count with a threshold, aggregates that share its components are
+    simulated, since their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
+    found = _intervals(plan, table, item, rows, confidence)
+    if not table.withheld:
+        return found
+    return [
+        None if (row, item.name) in table.withheld else ends for row, ends in zip(rows, found, strict=True)
+    ]
+
+
+def _intervals(
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """Return the intervals of a released aggregate, withheld or not."""
     if item.rank is not None:
         return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
@@ -200,7 +212,7 @@ def _selected_interval(
     places = [first + items.index(each) for each in (item, *ends)]
     cells = ([table.rows[row][place] for place in places] for row in rows)
     numbers = [[float(value) for value in found if isinstance(value, (int, float))] for found in cells]
-    return [(min(found), max(found)) for found in numbers]
+    return [(min(found), max(found)) if found else None for found in numbers]
 
 
 def _interval_aggregations(

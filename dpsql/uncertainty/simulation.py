@@ -90,7 +90,8 @@ def simulated_intervals(
             found += _Rows(plan, table, expr, *read, tuple(rows[start : start + size])).intervals(confidence)
     except OperationalError:
         return nothing  # some simulated value is out of the engine's range
-    return found
+    hidden = {row for row, name in table.withheld if name in {item.name for item in read[0]}}
+    return [None if row in hidden else ends for row, ends in zip(rows, found, strict=True)]
 
 
 def pairs_for(confidence: float) -> int:

@@ -165,3 +165,58 @@ def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> N
         <= plan.selection.delta
     )
     assert delta is None or plan.selection.delta <= delta
+
+
+CELLS = (
+    "SELECT COUNT(*) FROM people WHERE word = 'few'",
+    "SELECT COUNT(DISTINCT id) FROM people WHERE word = 'few'",
+    "SELECT SUM(cost), AVG(cost), MAX(age), MEDIAN(cost), VAR_POP(cost) FROM people WHERE word = 'few'",
+    "SELECT COUNT(*) + 1 FROM people WHERE word = 'few'",
+    "SELECT COUNT(*) FILTER (WHERE word = 'few'), COUNT_IF(word = 'few') FROM people",
+    "SELECT SUM(cost) FILTER (WHERE word = 'few'), AVG(cost) FILTER (WHERE word = 'few') FROM people",
+    "SELECT MAX(age) FILTER (WHERE word = 'few') FROM people",
+    "SELECT COUNT(CASE WHEN word = 'few' THEN cost END) FROM people",
+    "PIVOT (SELECT city, word, cost FROM people) ON word IN ('few') USING COUNT(*) AS n, SUM(cost) AS s GROUP BY city",
+    "SELECT DP_INTERVAL_LOW(COUNT(*)), DP_INTERVAL_HIGH(AVG(cost)) FROM people WHERE word = 'few'",
+    "SELECT n / 2 FROM (SELECT COUNT(*) AS n FROM people WHERE word = 'few')",
+    "SELECT AVG(n) FROM (SELECT member, COUNT(*) AS n FROM people WHERE word = 'few' GROUP BY ROLLUP (member))",
+)
+
+
+@pytest.mark.parametrize("people", [1, LEAST - 1])
+@pytest.mark.parametrize("sql", CELLS)
+def test_below_the_minimum_frequency_no_value_is_shown(sql: str, people: int) -> None:
+    """Of a condition as of a group: neither a value nor its interval, where hardly any noise is left."""
+    rows = [
+        *several(200, word="crowd", city="Oslo"),
+        *several(people, 1000, word="few", cost=99, city="Oslo"),
+    ]
+    connection = world(*rows, table={"min_frequency": LEAST}, budget={"epsilon": 10**6, "delta": 1e-6})
+    result = connection.query(sql, epsilon=1000)
+    values = [value for row in result.rows for value in row["PIVOT" in sql :]]
+    assert all(value is None for value in values), values
+    assert all(ends is None for row in result.intervals(0.95) for ends in row)
+    if "AVG(n)" not in sql and "PIVOT" not in sql:
+        assert any("min_frequency" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize("sql", CELLS)
+def test_from_the_minimum_frequency_on_values_are_shown(sql: str) -> None:
+    """The test can fail: with twice as many people each has a value."""
+    rows = [
+        *several(200, word="crowd", city="Oslo"),
+        *several(2 * LEAST, 1000, word="few", cost=99, city="Oslo"),
+    ]
+    connection = world(*rows, table={"min_frequency": LEAST}, budget={"epsilon": 10**6, "delta": 1e-6})
+    result = connection.query(sql, epsilon=1000)
+    assert result.rows
+    assert not any(value is None for row in result.rows for value in row["PIVOT" in sql :])
+    assert not any("min_frequency" in notice for notice in result.notices)
+
+
+def test_a_whole_without_a_condition_is_shown_where_it_is_large() -> None:
+    """A count of 200 people beside a limit of five."""
+    connection = world(*several(200, word="crowd"), table={"min_frequency": LEAST})
+    ((count, mean),) = connection.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=1).rows
+    assert count > LEAST
+    assert mean is not None

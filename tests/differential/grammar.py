@@ -2,8 +2,9 @@
 
 `statement(random.Random(seed))` is a statement that SQL answers in one way only: whatever orders or limits it
 orders it wholly, no division by zero, no sum that overflows. An output's name says how it is compared: `k…` is
-a group key, `n0` the number of rows of a group, `s…` a sum, which of nothing may be 0 where DuckDB has NULL, `r…` a value in order of
-size, which of nothing may be anything, any other an ordinary value.
+a group key, `n0` and what ends in `_n` the number of rows or values of a group, `s…` a sum, which of nothing may be 0 where
+DuckDB has NULL, `r…` a value in order of size, which of nothing may be anything but beside a count of 0, `q…` a value of which
+it is compared whether it is NULL, any other an ordinary value.
 """
 
 from __future__ import annotations
@@ -654,6 +655,46 @@ class Grammar:
 def statement(rng: random.Random) -> Statement:
     """A random statement."""
     return Grammar(rng).statement()
+
+
+def of_nobody(rng: random.Random) -> Statement:
+    """A statement whose groups, FILTER or cells of PIVOT many rows do not reach, with a count beside each value."""
+    grammar = Grammar(rng)
+    pick, roll = rng.choice, rng.random()
+    rare = lambda scope: f"{grammar.boolean(scope, 1)} AND {grammar.boolean(scope, 0)}"  # noqa: E731
+    calls = pick((
+        ("MIN({}) AS v1", "MAX({}) AS v2"), ("AVG({}) AS v1", "MEDIAN({}) AS q2"), ("SUM({}) AS v1", "MAX({}) AS v2"),
+        ("AVG({}) AS v1", "MIN({}) AS v2"), ("QUANTILE_DISC({}, 0.25) AS q1", "MAX({}) AS v2"),
+    ))  # fmt: skip
+    if roll < 0.3:
+        table, keys = pick((("people", "city"), ("visits", "kind"), ("orders", "status")))
+        scope = [col._replace(text=col.name) for col in grammar.columns(table, "t")]
+        on = pick([col for col in scope if col.kind == INT])
+        value = pick([col for col in scope if col.kind in (INT, REAL, DATE) and col != on]).text
+        # A group of NULL of which no cell has a value is not shown.
+        where = f" WHERE {keys} IS NOT NULL" + (f" AND {rare(scope)}" if grammar.chance(0.5) else "")
+        using = f"COUNT({value}) AS n, {pick(('MIN', 'MAX') if value in ('born', 'day') else ('MIN', 'MAX', 'AVG'))}({value}) AS v"
+        return Statement(
+            f"PIVOT (SELECT {keys} AS k0, {on.text} AS p, {value} FROM {table}{where}) ON p IN (0, 3, 4) USING {using} GROUP BY k0"
+        )
+    text, scope, _, where = grammar.sources(pick((1, 1, 2)))
+    value = grammar.number(scope, 1)
+    found = [call.format(value) for call in calls]
+    if roll < 0.6:
+        named = [each.rsplit(" AS ", 1) for each in [f"COUNT({value}) AS c0", *found]]
+        condition = rare(scope)
+        items = ", ".join(f"{call} FILTER (WHERE {condition}) AS {name}" for call, name in named)
+        return Statement(f"SELECT {items} FROM {text}{grammar.where(scope, where, 0.2)}", grammar.named())
+    kept = " AND ".join([*where, rare(scope)])
+    items = ", ".join([f"COUNT({value}) AS c0", *found])
+    if roll < 0.75:
+        return Statement(f"SELECT {items} FROM {text} WHERE {kept}", grammar.named())
+    # What keys determine is computed from them, whether or not anybody is in the group.
+    key = grammar._key([col for col in scope if col.text not in value] or scope[:0])
+    return Statement(
+        f"SELECT {key} AS k0, COUNT(*) AS n0, {items} FROM {text} WHERE {kept} GROUP BY {key}",
+        grammar.named(),
+    )
 
 
 def partition(rng: random.Random) -> tuple[str, tuple[str, str, str]]:

@@ -84,28 +84,36 @@ def agree(
     ordered: bool = False,
     mild: bool = False,
 ) -> bool:
-    """Whether the rows are the same; ours may have groups that nobody is in, which `n0` counts.
+    """Whether the rows are the same; ours may have groups that nobody is in, which `n0` counts, or each `…_n` of a PIVOT.
 
-    A value in order of size of no rows, `r…`, may be anything, and a sum of none, `s…`, 0.
+    A value in order of size of no rows, `r…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0.
     """
     if ordered:
         return len(ours) == len(theirs) and all(map(_same_by(names), ours, theirs))
-    same, left = _same_by("s" * len(names) if mild else names), sorted(ours, key=_order)
+    same, left = _same_by(["s"] * len(names) if mild else names), sorted(ours, key=_order)
     for row in sorted(theirs, key=_order):
         place = next((at for at, mine in enumerate(left) if same(mine, row)), None)
         if place is None:
             return False
         del left[place]
-    counts = [place for place, name in enumerate(names) if name == "n0"]
-    return mild or all(len(counts) == 1 and row[counts[0]] == 0 for row in left)
+    counts = [place for place, name in enumerate(names) if name == "n0" or name.endswith("_n")]
+    values = [place for place, name in enumerate(names) if name[:1] in ("r", "q") or name.startswith("v")]
+    return mild or all(
+        counts and not any(row[place] for place in counts) and all(row[place] is None for place in values)
+        for row in left
+    )
 
 
 def _same_by(names: Sequence[str]) -> Callable[[Row, Row], bool]:
     letters = [name[:1] for name in names]
+    (*_, counted) = [None, *(place for place, name in enumerate(names) if name == "n0")]
 
     def same(ours: Row, theirs: Row) -> bool:
+        nobody = counted is not None and ours[counted] == 0
         return all(
-            _same(a, b) or (b is None and (letter == "r" or (letter == "s" and a == 0)))
+            _same(a, b)
+            or (b is None and ((letter == "r" and not nobody) or (letter == "s" and a == 0)))
+            or (letter == "q" and (a is None) == (b is None))
             for a, b, letter in zip(ours, theirs, letters, strict=True)
         )
 

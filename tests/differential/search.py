@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from differential.extremes import LEAST_LOSS, failure
-from differential.grammar import partition, statement
+from differential.grammar import of_nobody, partition, statement
 from differential.oracle import Find, Refusal, differs, inlined, partitioned, priced
 from differential.shrink import smaller
 from differential.world import World
 
 _SHOWN = "COUNT(*) > 0"
+_NOBODY = 6
+"""One statement of so many is about rows that are not there."""
 
 
 def search(
@@ -40,7 +42,7 @@ def search(
 
 def tried(world: World, number: int) -> Find | None:
     """What is wrong with the statement of a number: beside DuckDB, and for some beside itself. Refusal where it has no answer."""
-    drawn = statement(random.Random(number))
+    drawn = (of_nobody if number % _NOBODY == 1 else statement)(random.Random(number))
     found = differs(world, drawn.sql, ordered=drawn.ordered)
     for also in (
         (lambda: inlined(world, drawn)) if drawn.ctes else None,

@@ -10,6 +10,7 @@ _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
 _IMAGES = "tests/properties/test_images.py"
 _FINER = "tests/sql/test_finer_keys.py"
+_NOBODY = "tests/properties/test_nobody.py"
 _OCCUPIED = "tests/properties/test_occupied_groups.py"
 
 FAULTS = (
@@ -151,23 +152,47 @@ FAULTS = (
     ),
     Fault(
         "sums-of-nobody-are-numbers",
-        "dpsql.postprocess.occupied_groups:null_sums",
+        "dpsql.postprocess.nobody:nobody",
         "2 * count < whole",
         "False",
         "a sum of nobody is its noise",
         f"{_OCCUPIED}::test_a_sum_of_nobody_is_null_where_its_count_says_so",
     ),
     Fault(
-        "sums-beside-a-count-of-zero-are-numbers",
-        "dpsql.postprocess.occupied_groups:null_sums",
+        "means-of-a-fraction-of-a-row-are-numbers",
+        "dpsql.postprocess.nobody:nobody",
         "2 * count < whole",
         "count <= 0",
-        "a sum stands beside a count that is rounded to 0",
-        f"{_OCCUPIED}::test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero",
+        "a mean of nobody is a value at random in half of all cases, whose noisy count is a fraction above 0",
+        f"{_NOBODY}::test_they_are_duckdbs",
+    ),
+    Fault(
+        "quantiles-of-nobody-are-numbers",
+        "dpsql.postprocess.nobody:presented",
+        "item.rank is not None or AGGREGATES[item.function].ratio",
+        "AGGREGATES[item.function].ratio",
+        "a maximum of nobody is a value at random within the bounds, beside a count of 0",
+        f"{_NOBODY}::test_the_count_that_is_shown_decides",
+    ),
+    Fault(
+        "another-count-than-the-shown-one-decides",
+        "dpsql.postprocess.nobody:nobody",
+        "[place for place, other in enumerate(items, first) if _counts(other, item)]",
+        "[]",
+        "a mean of nobody stands beside a count of 0, since its own noisy count is another",
+        f"{_NOBODY}::test_the_count_that_is_shown_decides",
+    ),
+    Fault(
+        "quantiles-cross",
+        "dpsql.postprocess.nobody:presented",
+        "table = _in_order(table)",
+        "pass",
+        "a maximum lies below the minimum beside it",
+        f"{_NOBODY}::test_quantiles_do_not_cross",
     ),
     Fault(
         "sums-beside-any-filtered-count",
-        "dpsql.postprocess.occupied_groups:_is_filter",
+        "dpsql.postprocess.nobody:_counts_filtered",
         "condition[0] == counted[0]",
         "True",
         "a sum is NULL where a count under another condition is zero",
@@ -175,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "filtered-sums-of-nobody-are-numbers",
-        "dpsql.postprocess.occupied_groups:_is_filter",
+        "dpsql.postprocess.nobody:_counts_filtered",
         "counted is not None",
         "counted is None",
         "a sum under a condition is a number beside a count of nobody under it",

@@ -10,6 +10,7 @@ _CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody
 _LINKS = "tests/sql/test_declared_links.py"
 _ONCE = "tests/sql/test_distinct_rows.py"
 _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
+_SMALL = "tests/attacks/test_a21_small_groups.py"
 
 FAULTS = (
     Fault(
@@ -357,5 +358,37 @@ FAULTS = (
         "facts.identity is None",
         "sixty people have one id once it is read",
         "tests/attacks/test_a12_identities.py::test_an_id_that_is_not_read_exactly_is_refused",
+    ),
+    Fault(
+        "few-units-shown-without-groups",
+        "dpsql.postprocess.withheld:with_withheld",
+        "groups[row] or few or _is_below(item, table.rows[row][place], least)",
+        "few",
+        "a condition that leaves four people shows their values, where the policy asks for more",
+        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+    ),
+    Fault(
+        "few-values-shown-under-a-condition",
+        "dpsql.postprocess.withheld:_few_values",
+        "not is_conditional(item.argument)",
+        "True",
+        "FILTER shows the sum of four people among many",
+        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
+    ),
+    Fault(
+        "units-of-cells-not-counted",
+        "dpsql.planning.choose:needed_statistics",
+        "analysis.selects or shown",
+        "analysis.selects",
+        "nothing says how many people are behind a value, and large wholes are withheld, too",
+        f"{_SMALL}::test_from_the_minimum_frequency_on_values_are_shown",
+    ),
+    Fault(
+        "interval-of-a-withheld-cell",
+        "dpsql.uncertainty.cells:intervals_of",
+        "not table.withheld",
+        "True",
+        "the interval of a value that is withheld says it",
+        f"{_SMALL}::test_below_the_minimum_frequency_no_value_is_shown",
     ),
 )

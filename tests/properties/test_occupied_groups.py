@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.postprocess.occupied_groups import with_null_sums
+from dpsql.postprocess.nobody import with_null_sums
 from dpsql.release import table_of
 
 POLICY = {

@@ -1,0 +1,208 @@
+"""Aggregates of nobody, which are NULL as in SQL, and quantiles in the order of their levels.
+
+What is chosen or divided over no rows is a number at random within the public bounds. It is NULL where a noisy count says that
+nobody is there: a count in the same release that the query shows, of at least the rows that the aggregate reads, or, where
+there is none, one that is measured anyway.
+
+Claim: it costs no privacy loss. NULL stands wherever a shown count of its rows is not above zero. Quantiles of one argument do
+not cross, and are together no farther from the true ones than before.
+Why: it is a function of released values and noisy components. To put the released values of different levels in order, the
+least to the lowest level, lowers the sum of any convex loss of their errors, since the true values are in order.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and
+probability curves without crossing", Proposition 4 (rearrangement).
+
+A sum of nobody is noise, which is zero on average, so that sums that are added up to others keep it: they are NULL only in rows
+that are shown as they are. Quantiles and means of nobody are no such estimate, and are NULL everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates.count import COUNT
+from dpsql.plan.expr import Call, Expr, Literal
+from dpsql.plan.nodes import Aggregation
+from dpsql.plan.types import Value
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.postprocess.withheld import with_withheld
+from dpsql.release import Components, ReleasedTable, estimates, table_of
+
+CASE = 3
+"""Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""
+_OF_ROWS = ("count_rows", "count_units")
+_OF_VALUES = ("count", "count_distinct")
+
+
+def presented(table: ReleasedTable) -> ReleasedTable:
+    """Return a released table as it is shown.
+
+    Quantiles are in order, a mean or a quantile of nobody is NULL, and so are cells that are withheld.
+    """
+    release = table.plan.analysis.release
+    if table.plan.synthesis is not None or release.top is not None:
+        return table
+    table = _in_order(table)
+    first = len(release.keys)
+    nulls = {
+        place: nobody(table.plan, table, item)
+        for place, item in enumerate(release.aggregations, first)
+        if item.rank is not None or AGGREGATES[item.function].ratio
+    }
+    if any(map(any, nulls.values())):
+        table = replace(table, rows=tuple(_with_nulls(table.rows, nulls)))
+    return with_withheld(table)
+
+
+def _with_nulls(
+    rows: Sequence[tuple[Value, ...]], nulls: dict[int, list[bool]]
+) -> Iterator[tuple[Value, ...]]:
+    """Yield the rows with NULL in these places, row by row."""
+    for row, values in enumerate(rows):
+        yield tuple(
+            None if place in nulls and nulls[place][row] else value for place, value in enumerate(values)
+        )
+
+
+def _in_order(table: ReleasedTable) -> ReleasedTable:
+    """Return the table with the quantiles of each argument in the order of their levels, within the ends of their intervals."""
+    plan = table.plan
+    levels: dict[int, list[tuple[int, int]]] = {}
+    for place, part in enumerate(plan.quantiles):
+        levels.setdefault(part.measure, []).append((part.interval_end, place))
+    if all(len(found) == 1 for found in levels.values()):
+        return table
+    first = len(plan.vectors)
+    components: list[Components] = []
+    for group in table.components:
+        points = [point for (point,) in group[first:]]
+        for found in levels.values():
+            middle = sorted(
+                (place for end, place in found if not end), key=lambda at: plan.quantiles[at].rank
+            )
+            for place, point in zip(middle, sorted(points[place] for place in middle), strict=True):
+                points[place] = point
+            for end, place in found:
+                of = [at for at in middle if end and plan.quantiles[at].rank == plan.quantiles[place].rank]
+                points[place] = (max if end > 0 else min)([points[place], *(points[at] for at in of)])
+        components.append((*group[:first], *((point,) for point in points)))
+    release = plan.analysis.release
+    keys = [row[: len(release.keys)] for row in table.rows]
+    ranked = [item.rank is not None for item in release.aggregations]
+    made = table_of(plan, keys, components)
+    rows = [
+        (
+            *key,
+            *(
+                new if of else old
+                for old, new, of in zip(before[len(key) :], after[len(key) :], ranked, strict=True)
+            ),
+        )
+        for key, before, after in zip(keys, table.rows, made.rows, strict=True)
+    ]
+    return replace(table, rows=tuple(rows), components=tuple(components))
+
+
+def nobody(plan: MeasurementPlan, table: ReleasedTable, item: Aggregation) -> list[bool]:
+    """Return for each row of a released table whether, by the counts beside it, an aggregate is over nobody.
+
+    A count that is shown decides as it is shown; another one, which may be a fraction, where COUNT would round it to 0.
+    """
+    first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
+    shown = [place for place, other in enumerate(items, first) if _counts(other, item)]
+    if shown:
+        return [any(_is_zero(row[place]) for place in shown) for row in table.rows]
+    found = _measured_count(plan, item)
+    if found is None:
+        return [False] * len(table.rows)
+    counts, whole = estimates(plan, *found, table.components)
+    return [2 * count < whole for count in counts]
+
+
+def _is_zero(count: Value) -> bool:
+    return isinstance(count, int) and count <= 0
+
+
+def is_counted(plan: MeasurementPlan, item: Aggregation) -> bool:
+    """Return whether some count says that an aggregate is over nobody."""
+    shown = any(_counts(other, item) for other in plan.analysis.release.aggregations)
+    return shown or _measured_count(plan, item) is not None
+
+
+def has_condition(item: Aggregation) -> bool:
+    """Return whether an aggregate has a FILTER."""
+    return _filter(item.argument) is not None
+
+
+def is_told_of_nobody(plan: MeasurementPlan, item: Aggregation) -> bool:
+    """Return whether a count of just the rows that an aggregate reads, but for NULL values, says that it is over nobody."""
+    if not has_condition(item):
+        return is_counted(plan, item)
+    items = plan.analysis.release.aggregations
+    same = (each for each in items if each.function in _OF_VALUES and each.argument == item.argument)
+    return (
+        any(same)
+        or any(_counts_filtered(each, item) for each in items)
+        or plan.is_measured(statistic_of(plan.analysis, item, Moment.COUNT))
+    )
+
+
+def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
+    """Return the names of the sums of which a noisy count says whether they are over nobody."""
+    return tuple(
+        item.name
+        for item in plan.analysis.release.aggregations
+        if AGGREGATES[item.function].moments == (Moment.TOTAL,) and is_counted(plan, item)
+    )
+
+
+def _counts(count: Aggregation, item: Aggregation) -> bool:
+    """Return whether an aggregate counts rows, units or values without which another is over nobody."""
+    if count.function in _OF_ROWS:
+        return True
+    same = count.function in _OF_VALUES and count.argument == item.argument
+    return same or _counts_filtered(count, item)
+
+
+def _counts_filtered(count: Aggregation, item: Aggregation) -> bool:
+    """Return whether an aggregate counts the rows for which the condition is true under which another reads values."""
+    condition = _filter(item.argument)
+    counted = _filter(count.argument)
+    return (
+        count.function == COUNT.name
+        and condition is not None
+        and counted is not None
+        and condition[0] == counted[0]
+        and isinstance(counted[1], Literal)
+        and counted[1].value is not None
+    )
+
+
+def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
+    """Return the condition and the value of CASE WHEN condition THEN value END; None for another expression."""
+    if not isinstance(argument, Call) or argument.function.name != "case" or len(argument.arguments) != CASE:
+        return None
+    condition, value, otherwise = argument.arguments
+    return (condition, value) if isinstance(otherwise, Literal) and otherwise.value is None else None
+
+
+def _measured_count(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
+    """Return the count that is measured, though none is shown: of an aggregate's values, else of rows, else of units."""
+    item = replace(item, rank=None, interval_end=0)  # of a quantile no moment but its own would be estimated
+    counts = [(item, Moment.COUNT), (item, Moment.ROWS), (item, Moment.UNITS)]
+    return next((each for each in counts if plan.is_measured(statistic_of(plan.analysis, *each))), None)
+
+
+def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
+    """Return for each row of a released table whether a sum is NULL."""
+    item = next(item for item in plan.analysis.release.aggregations if item.name == name)
+    return nobody(plan, table, item)
+
+
+def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
+    """Return the rows of a released table as they are shown: sums over nobody are NULL."""
+    names = [name for name, _ in table.columns]
+    nulls = {names.index(name): null_sums(plan, table, name) for name in counted_sums(plan)}
+    return list(_with_nulls(table.rows, nulls))
