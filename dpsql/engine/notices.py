@@ -31,6 +31,7 @@ from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
+from dpsql.uncertainty.cells import has_interval
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 CONFIDENCE = 0.95
@@ -95,6 +96,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
             yield f"{far[0].upper()}{far[1:]}."
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
+        yield from _ranks(table)
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -149,14 +151,18 @@ def _left_out(table: ReleasedTable) -> Iterator[str]:
 
 
 def _mostly_noise(result: Result) -> Iterator[str]:
-    """A notice for each column of which most cells have a 95% interval with a half-width above the value."""
+    """A notice for each column of which most cells have a 95% interval with a half-width above the value.
+
+    It is the half-width that tables show: an interval is from the value less it to the value and it, at most.
+    """
     intervals = result.intervals(CONFIDENCE)
     for place, name in enumerate(result.columns):
         cells = [
-            (value if isinstance(value, int) else float(value), (ends[1] - ends[0]) / 2)
+            (number, max(ends[1] - number, number - ends[0]))
             for row, found in zip(result.rows, intervals, strict=True)
             for value, ends in [(row[place], found[place])]
             if ends is not None and isinstance(value, (int, float, Decimal))
+            for number in [value if isinstance(value, int) else float(value)]
         ]
         poor = [(value, half) for value, half in cells if not half < abs(value)]
         poor = [(value, half) for value, half in poor if half]  # an exact zero is no noise
@@ -251,6 +257,24 @@ def _at_bounds(table: ReleasedTable) -> Iterator[str]:
                 f"{call_text(item)} is at an end of its bounds {around}{rows}: values beyond count as that end, which no "
                 "interval covers."
             )
+
+
+def _ranks(table: ReleasedTable) -> Iterator[str]:
+    """A notice for each quantile without an interval: how many values its rank is off by."""
+    plan = table.plan
+    for item in plan.analysis.release.aggregations if table.rows else ():
+        place = plan.quantile_index(item)
+        if place is None or item.interval_end or has_interval(plan, item):
+            continue
+        chosen, call = plan.quantiles[place], call_text(item)
+        off = chosen.rows(CONFIDENCE)
+        if chosen.public or not item.type.numeric or off < 1:
+            continue
+        where = "" if len(table.rows) == 1 else " of a group"
+        yield (
+            f"Between {call} and the true one lie at most {math.ceil(off):,} values{where}, with 95% probability. "
+            f"DP_INTERVAL_LOW({call}) and DP_INTERVAL_HIGH({call}) beside it give an interval, for a part of the loss."
+        )
 
 
 def _clamped_to(plan: MeasurementPlan, item: Aggregation) -> Interval | None:
