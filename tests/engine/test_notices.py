@@ -143,6 +143,38 @@ def test_an_answer_without_groups_says_why(con: Connection) -> None:
     assert (shown.rows, shown.notices) == ((), ())
 
 
+def test_groups_that_are_partly_withheld_are_told() -> None:
+    """By the threshold, by shown groups near it, by the number of listed keys, and by the share of rows where all are counted."""
+    data = duckdb.connect()
+    data.execute(
+        "CREATE TABLE t AS SELECT g * 1000 + i AS id, 'group ' || g AS k, g AS j FROM range(40) a(g), range(2 + g * g // 8) b(i)"
+    )
+    columns = {"k": {"type": "varchar"}, "j": {"type": "integer", "values": [*range(40)], "nullable": False}}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 100, "delta": 1e-5},
+        "tables": {"t": {"unit": "id", "rows_per_unit": 1, "min_frequency": 20, "columns": columns}},
+    }
+    with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=4) as con:
+        plain = con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k")
+        (notice,) = (notice for notice in plain.notices if notice.startswith("Groups may be missing"))
+        assert "a group is released if its noisy count is at least" in notice
+        assert f" of the {len(plain)} shown have a count below twice that" in notice
+        assert "of the rows" not in notice
+        rolled = con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY ROLLUP (k)")
+        (notice,) = (notice for notice in rolled.notices if notice.startswith("Groups may be missing"))
+        missing = sum(
+            2 + g * g // 8 for g in range(40) if f"group {g}" not in {row[0] for row in rolled.rows}
+        )
+        share = missing / sum(2 + g * g // 8 for g in range(40))
+        said = notice.split("About ")[1].split("%")[0]
+        assert abs(int(said) / 100 - share) < 0.03
+        listed = con.query("SELECT j, COUNT(*) AS n FROM t GROUP BY j")
+        hidden = 40 - len(listed)
+        assert any(f"{hidden} of 40 listed groups ({hidden / 40:.0%})" in one for one in listed.notices)
+
+
 def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) -> None:
     """Under `pure` they are selected by a mechanism of their own."""
     policy = {**POLICY, "budget": {"epsilon": 100, "delta": 1e-6, "accountant": "pure"}}
