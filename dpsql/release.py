@@ -546,14 +546,15 @@ def estimates(
     """The estimates of a moment of an aggregate in all groups, as `estimate` has them."""
     place = plan.quantile_index(item)
     if place is not None:
-        vector = len(plan.vectors) + place
-        weights: tuple[Fraction, ...] = (plan.quantiles[place].lattice.step,)
-    else:
-        vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
-        index = plan.analysis.measure(item)
-        lattice = None if index is None else plan.analysis.measures[index].lattice
-        if lattice is not None and moment.in_steps:
-            weights = tuple(weight * lattice.step for weight in weights)
+        chosen = plan.quantiles[place]
+        step = chosen.lattice.step
+        points = [chosen.outward(group[len(plan.vectors) + place][0]) for group in components]
+        return Series([point * step.numerator for point in points], step.denominator)
+    vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
+    index = plan.analysis.measure(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    if lattice is not None and moment.in_steps:
+        weights = tuple(weight * lattice.step for weight in weights)
     common = math.lcm(*(weight.denominator for weight in weights))
     whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight] or [(0, 0)]
     parts = [[times * group[vector][at] for group in components] for at, times in whole]

@@ -33,6 +33,7 @@ from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
+from dpsql.uncertainty.cells import has_interval, intervals_of
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 CONFIDENCE = 0.95
@@ -88,6 +89,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         plan = table.plan
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
+    yield from dict.fromkeys(text for table in tables for text in _withheld(tables, table))
     yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
     noisy = list(_mostly_noise(result))
     yield from noisy
@@ -103,6 +105,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
         yield from _withheld(table)
+        yield from _ranks(table)
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -116,6 +119,62 @@ def selected_from(plan: MeasurementPlan) -> str:
     learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
     least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
     return f"{least}{' where the clamp is as expected' * learnt}"
+
+
+def _withheld(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
+    """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
+
+    How many are missing is known where the keys are listed. Which part of the rows is missing follows, but for noise, where the
+    statement has released the count of all rows, too.
+    """
+    plan = table.plan
+    if plan.selection is None or not table.rows:
+        return
+    shown = len(table.rows)
+    if plan.analysis.domains is not None:
+        listed = math.prod(map(len, plan.analysis.domains))
+        if shown < listed:
+            yield (
+                f"{listed - shown:,} of {listed:,} listed groups ({(listed - shown) / listed:.0%}) are not shown: "
+                f"{selected_from(plan)}."
+            )
+        return
+    near, missing = _near_threshold(table), _missing_share(tables, table)
+    yield (
+        f"Groups may be missing: the policy does not list the keys, so {selected_from(plan)}."
+        + f" {near:,} of the {shown:,} shown have a count below twice that, so smaller ones are likely."
+        * (near > 0)
+        + (f" About {missing:.0%} of the rows are in groups that are not shown." if missing else "")
+    )
+
+
+def _near_threshold(table: ReleasedTable) -> int:
+    """How many shown groups have a noisy count below twice the threshold; 0 where none is released."""
+    chosen = table.plan.threshold
+    if chosen is None:
+        return 0
+    counts = (sum(cells[chosen.vector][at] for at in chosen.components) for cells in table.components)
+    return sum(count < 2 * chosen.threshold for count in counts)
+
+
+def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
+    """Which part of all rows is in no shown group, where the same rows were counted without keys; 0 where it may be noise."""
+    release = table.plan.analysis.release
+    for item in release.aggregations:
+        if item.function != "count_rows":
+            continue
+        for other in tables:
+            whole = other.plan.analysis.release
+            of_all = next((one for one in whole.aggregations if one.function == item.function), None)
+            if whole.keys or of_all is None or whole.input != release.input:
+                continue
+            every = intervals_of(other.plan, other, of_all, [0], CONFIDENCE)
+            found = [*every, *intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)]
+            middles = [(ends[0] + ends[1]) / 2 for ends in found if ends is not None]
+            noise = math.hypot(*((ends[1] - ends[0]) / 2 for ends in found if ends is not None))
+            missing = middles[0] - sum(middles[1:])
+            return min(1.0, missing / middles[0]) if missing > noise and middles[0] > 0 else 0.0
+    return 0.0
 
 
 def _sampled(plan: MeasurementPlan) -> Iterator[str]:
@@ -157,14 +216,18 @@ def _left_out(table: ReleasedTable) -> Iterator[str]:
 
 
 def _mostly_noise(result: Result) -> Iterator[str]:
-    """A notice for each column of which most cells have a 95% interval with a half-width above the value."""
+    """A notice for each column of which most cells have a 95% interval with a half-width above the value.
+
+    It is the half-width that tables show: an interval is from the value less it to the value and it, at most.
+    """
     intervals = result.intervals(CONFIDENCE)
     for place, name in enumerate(result.columns):
         cells = [
-            (value if isinstance(value, int) else float(value), (ends[1] - ends[0]) / 2)
+            (number, max(ends[1] - number, number - ends[0]))
             for row, found in zip(result.rows, intervals, strict=True)
             for value, ends in [(row[place], found[place])]
             if ends is not None and isinstance(value, (int, float, Decimal))
+            for number in [value if isinstance(value, int) else float(value)]
         ]
         poor = [(value, half) for value, half in cells if not half < abs(value)]
         poor = [(value, half) for value, half in poor if half]  # an exact zero is no noise
@@ -297,6 +360,24 @@ def _are_chosen(plan: MeasurementPlan) -> list[bool]:
     """Return of each aggregate whether it is a quantile that is chosen with noise."""
     places = [plan.quantile_index(item) for item in plan.analysis.release.aggregations]
     return [place is not None and not plan.quantiles[place].interval_end for place in places]
+
+
+def _ranks(table: ReleasedTable) -> Iterator[str]:
+    """A notice for each quantile without an interval: how many values its rank is off by."""
+    plan = table.plan
+    for item in plan.analysis.release.aggregations if table.rows else ():
+        place = plan.quantile_index(item)
+        if place is None or item.interval_end or has_interval(plan, item):
+            continue
+        chosen, call = plan.quantiles[place], call_text(item)
+        off = chosen.rows(CONFIDENCE)
+        if chosen.public or not item.type.numeric or off < 1:
+            continue
+        where = "" if len(table.rows) == 1 else " of a group"
+        yield (
+            f"Between {call} and the true one lie at most {math.ceil(off):,} values{where}, with 95% probability. "
+            f"DP_INTERVAL_LOW({call}) and DP_INTERVAL_HIGH({call}) beside it give an interval, for a part of the loss."
+        )
 
 
 def _clamped_to(plan: MeasurementPlan, item: Aggregation) -> Interval | None:

@@ -225,6 +225,16 @@ class QuantileSelection:
         start, place = regions[chosen][0], uniform(sizes[chosen], entropy)
         return start + place if self.among is None else self.among[bisect_left(self.among, start) + place]
 
+    def outward(self, point: int) -> int:
+        """The point of an interval end, moved outward by one; other points, ends of the lattice and whole numbers as they are.
+
+        Claim: an interval that holds the quantile of the values on the lattice then holds that of the values.
+        Why: each value is less than a step from its point, so their quantiles are, too.
+        """
+        if not self.interval_end or self.public or self.lattice.step == 1:
+            return point
+        return min(max(point + self.interval_end, self.lattice.low), self.lattice.high)
+
     def _candidates_in(self, start: int, size: int) -> int:
         """The number of candidates in a region."""
         if self.among is None:

@@ -104,7 +104,7 @@ class Uncertainty:
         item = _aggregation(self.provenance.release, None if found is None else found.column)
         if item is None:
             return simulable(self.plan, self.provenance.outputs[column])
-        return item.rank is None or _interval_aggregations(self.plan, item) is not None
+        return has_interval(self.plan, item)
 
     def counts(self, column: int) -> bool:
         """Whether a column is a noisy count."""
@@ -213,6 +213,11 @@ def _selected_interval(
     cells = ([table.rows[row][place] for place in places] for row in rows)
     numbers = [[float(value) for value in found if isinstance(value, (int, float))] for found in cells]
     return [(min(found), max(found)) if found else None for found in numbers]
+
+
+def has_interval(plan: MeasurementPlan, item: Aggregation) -> bool:
+    """Whether an aggregate has intervals: of a quantile, whether their ends were released beside it."""
+    return item.rank is None or _interval_aggregations(plan, item) is not None
 
 
 def _interval_aggregations(

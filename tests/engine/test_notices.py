@@ -143,6 +143,38 @@ def test_an_answer_without_groups_says_why(con: Connection) -> None:
     assert (shown.rows, shown.notices) == ((), ())
 
 
+def test_groups_that_are_partly_withheld_are_told() -> None:
+    """By the threshold, by shown groups near it, by the number of listed keys, and by the share of rows where all are counted."""
+    data = duckdb.connect()
+    data.execute(
+        "CREATE TABLE t AS SELECT g * 1000 + i AS id, 'group ' || g AS k, g AS j FROM range(40) a(g), range(2 + g * g // 8) b(i)"
+    )
+    columns = {"k": {"type": "varchar"}, "j": {"type": "integer", "values": [*range(40)], "nullable": False}}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 100, "delta": 1e-5},
+        "tables": {"t": {"unit": "id", "rows_per_unit": 1, "min_frequency": 20, "columns": columns}},
+    }
+    with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=4) as con:
+        plain = con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k")
+        (notice,) = (notice for notice in plain.notices if notice.startswith("Groups may be missing"))
+        assert "a group is released if its noisy count is at least" in notice
+        assert f" of the {len(plain)} shown have a count below twice that" in notice
+        assert "of the rows" not in notice
+        rolled = con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY ROLLUP (k)")
+        (notice,) = (notice for notice in rolled.notices if notice.startswith("Groups may be missing"))
+        missing = sum(
+            2 + g * g // 8 for g in range(40) if f"group {g}" not in {row[0] for row in rolled.rows}
+        )
+        share = missing / sum(2 + g * g // 8 for g in range(40))
+        said = notice.split("About ")[1].split("%")[0]
+        assert abs(int(said) / 100 - share) < 0.03
+        listed = con.query("SELECT j, COUNT(*) AS n FROM t GROUP BY j")
+        hidden = 40 - len(listed)
+        assert any(f"{hidden} of 40 listed groups ({hidden / 40:.0%})" in one for one in listed.notices)
+
+
 def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) -> None:
     """Under `pure` they are selected by a mechanism of their own."""
     policy = {**POLICY, "budget": {"epsilon": 100, "delta": 1e-6, "accountant": "pure"}}
@@ -244,13 +276,46 @@ def test_noise_that_is_nearly_nothing_is_not_told(con: Connection) -> None:
 def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
     """Values beyond count as the bound; ends of a few whole numbers, of public columns and of the middle are no news."""
     answer = con.query("SELECT MAX(price), MEDIAN(price), MAX(hour) FROM orders", epsilon=300)
-    (notice,) = answer.notices
+    (notice,) = (notice for notice in answer.notices if "is at an end" in notice)
     assert "MAX(price)" in notice
     assert "is at an end of its bounds [0, 1000]" in notice
     groups = con.query("SELECT country, MAX(price) FROM orders GROUP BY country", epsilon=300)
     assert any(" in 1 of 4 groups" in notice or " in 2 of 4 groups" in notice for notice in groups.notices)
     public = con.query("SELECT MAX(height) FROM orders JOIN cities ON city = name", epsilon=300)
-    assert public.notices == ()
+    assert not any("is at an end" in notice for notice in public.notices)
+
+
+def test_a_quantile_without_an_interval_says_how_many_values_it_is_off_by(con: Connection) -> None:
+    """As `explain` does; not where its ends stand beside it, or where no value is in between."""
+    beside = "SELECT {0} AS m, DP_INTERVAL_LOW(m), DP_INTERVAL_HIGH(m) FROM orders"
+    for call in ("MEDIAN(price)", "MIN(price)", "MAX(price)", "QUANTILE_CONT(price, 0.9)"):
+        alone = con.query(f"SELECT {call} FROM orders", epsilon=1)
+        (notice,) = (notice for notice in alone.notices if notice.startswith("Between"))
+        within = int(notice.split("at most ")[1].split(" ")[0].replace(",", ""))
+        assert f"Between {call}" in notice
+        assert 1 <= within <= 500
+        for sql, epsilon in ((f"SELECT {call} FROM orders", 500), (beside.format(call), 1)):
+            answer = con.query(sql, epsilon=epsilon)
+            assert not any(notice.startswith("Between") for notice in answer.notices)
+
+
+def test_the_notice_of_noise_has_the_half_width_of_the_table() -> None:
+    """Where an interval ends at a bound, too, the value with it on both sides encloses the interval."""
+    data = duckdb.connect()
+    data.execute("CREATE TABLE t AS SELECT i AS id, 'x' AS s FROM range(1000) r(i)")
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 100, "accountant": "pure"},
+        "tables": {"t": {"unit": "id", "rows_per_unit": 1, "columns": {"s": {"type": "varchar"}}}},
+    }
+    with dpsql.connect(data, policy=policy, ledger=":memory:") as connection:
+        answer = connection.query("SELECT AVG(LENGTH(s)) AS n FROM t", epsilon=1)
+    ((value,),), ((ends,),) = answer.rows, answer.intervals()
+    assert ends is not None
+    (notice,) = (notice for notice in answer.notices if notice.startswith("Most of n is noise"))
+    half = float(notice.split(" ± ")[1].split(" ")[0].removesuffix(".").replace(",", ""))
+    assert float(value) - half - 1 <= ends[0] <= ends[1] <= float(value) + half + 1
 
 
 def test_notices_are_of_what_was_released(con: Connection, database: duckdb.DuckDBPyConnection) -> None:

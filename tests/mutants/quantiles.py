@@ -310,4 +310,12 @@ FAULTS = (
         "a candidate is chosen by the rounding of floats, where two meet",
         "tests/mechanisms/test_selection.py::test_floats_decide_as_exact_arithmetic_does",
     ),
+    Fault(
+        "ends-of-quantiles-on-their-lattice",
+        "dpsql.planning.quantiles:QuantileSelection.outward",
+        "point + self.interval_end",
+        "point",
+        "the interval of a median leaves out the median, which is between two points of the lattice",
+        "tests/sql/test_interval_ends.py::test_an_interval_of_a_value_in_order_holds_what_the_lattice_does_not",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from worlds import Row, close_all, person, spent, words_drawn, world
+from worlds import COLUMNS, Row, close_all, person, spent, words_drawn, world
 
 import dpsql
 from dpsql.uncertainty.cells import CONFIDENCE
@@ -256,3 +256,20 @@ def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
     assert alone.rows[0][1] == 2 * alone.rows[0][0]
     with pytest.raises(dpsql.QueryRejected, match="one by one"):
         connection.query("SELECT DP_INTERVAL_LOW(m) FROM (SELECT MEDIAN(age) AS m FROM people) AS t")
+
+
+@pytest.mark.parametrize("bounds", [[0, 1], [0.7, 1], [-3, 0.7]])
+def test_an_interval_of_a_value_in_order_holds_what_the_lattice_does_not(bounds: list[float]) -> None:
+    """Where there is no noise to speak of, the truth is within the ends, in SQL as in the result, and these within bounds."""
+    connection = world(
+        *(person(who, cost=0.7) for who in range(50)),
+        columns={**COLUMNS, "cost": ("DOUBLE", {"type": "double", "bounds": bounds})},
+        budget={"epsilon": 10**9, "accountant": "pure"},
+    )
+    result = connection.query(
+        "SELECT MEDIAN(cost) AS m, DP_INTERVAL_LOW(m), DP_INTERVAL_HIGH(m) FROM people", epsilon=10**6
+    )
+    ((_, low, high),), ((ends, *_),) = result.rows, result.intervals()
+    assert ends == (low, high)
+    assert bounds[0] <= low <= 0.7 <= high <= bounds[1]
+    assert high - low < 1e-5
