@@ -104,7 +104,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
-        yield from _withheld(table)
+        yield from _withheld_values(table)
         yield from _ranks(table)
 
 
@@ -324,7 +324,7 @@ def _at_bounds(table: ReleasedTable) -> Iterator[str]:
             )
 
 
-def _withheld(table: ReleasedTable) -> Iterator[str]:
+def _withheld_values(table: ReleasedTable) -> Iterator[str]:
     """Yield a notice if cells are withheld, as their noisy counts are below the minimum frequency."""
     if table.withheld:
         cells = len(table.rows) * len(table.plan.analysis.release.aggregations)
