@@ -337,6 +337,14 @@ FAULTS = (
         "tests/attacks/test_a47_starved_server.py::test_nobody_takes_the_connections_of_all",
     ),
     Fault(
+        "silent-logins-stay",
+        "dpsql.server.listener:Listener.silent_login",
+        "oldest is None or time.monotonic() - oldest.began < SILENT_SECONDS",
+        "True",
+        "an analyst keeps the owner out from the network that they share",
+        "tests/attacks/test_a47_starved_server.py::test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second",
+    ),
+    Fault(
         "anybody-ends-statements",
         "dpsql.server.activity:Activity.of",
         "found is None or not (user.role.owns or found.user.name == user.name)",
