@@ -409,6 +409,14 @@ FAULTS = (
         "tests/attacks/test_a47_starved_server.py::test_long_texts_are_not_read_where_all_wait",
     ),
     Fault(
+        "answers-written-at-once",
+        "dpsql.server.protocol.conversation:Conversation._rows",
+        "number * len(columns) % MOST_VALUES_AT_ONCE < len(columns)",
+        "False",
+        "a large answer of one analyst holds up all logins and cancels while it is written",
+        "tests/server/test_conversation.py::test_a_large_answer_is_written_in_parts",
+    ),
+    Fault(
         "one-catalogue-for-all",
         "dpsql.server.catalogue:Catalogue.__init__",
         "most - 1",
