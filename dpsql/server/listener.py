@@ -40,6 +40,8 @@ from dpsql.server.users import User
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
+SILENT_SECONDS = 1.0
+"""Seconds that a login may say nothing before another one from the same network takes its place."""
 _IDLE, _IDLE_IN_TRANSACTION = "idle_session_timeout", "idle_in_transaction_session_timeout"
 _IDLE_FAILURES = {
     _IDLE: ("57P05", "terminating connection due to idle-session timeout"),
@@ -144,6 +146,19 @@ class Listener:
         pending = [client.network for client in self.clients if not client.conversation.logged_in]
         return pending.count(network) < self.service.limits.logins - len(pending)
 
+    def silent_login(self, network: str) -> Client | None:
+        """The connection from a network that has waited longest for its login, and at least `SILENT_SECONDS`, if one has.
+
+        Whoever holds all places of a network with logins that do not go on keeps nobody out for longer.
+        """
+        pending = [
+            client
+            for client in self.clients
+            if client.network == network and not client.working and not client.conversation.logged_in
+        ]
+        oldest = min(pending, key=lambda client: client.began, default=None)
+        return None if oldest is None or time.monotonic() - oldest.began < SILENT_SECONDS else oldest
+
 
 class Client(asyncio.Protocol):
     """One connection."""
@@ -163,6 +178,7 @@ class Client(asyncio.Protocol):
         self._slow: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer = self.network = ""
+        self.began = time.monotonic()
         self._stopping: Failure | None = None
 
     # The event loop's side.
@@ -179,9 +195,13 @@ class Client(asyncio.Protocol):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._listener.has_login_for(self.network):
             self._listener.log("refused", peer=self._peer, reason="too many logins")
-            transport.write(_CROWDED)
-            transport.close()
-            return
+            silent = self._listener.silent_login(self.network)
+            if silent is None:
+                transport.write(_CROWDED)
+                transport.close()
+                return
+            self._listener.clients.discard(silent)
+            silent.abort()
         self._listener.clients.add(self)
         self._timer = asyncio.get_running_loop().call_later(self._limits.login_seconds, self.abort)
 

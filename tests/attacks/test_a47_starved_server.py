@@ -198,6 +198,24 @@ def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did for as long as a login may take, again and again."""
+    monkeypatch.setattr("dpsql.server.listener.SILENT_SECONDS", 1_000.0)
+    with owned(tmp_path, logins=8, login_seconds=100) as served, ExitStack() as held:
+        for _ in range(20):
+            held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+        until(lambda: len(served.listener.clients) == 4)
+        with pytest.raises(psycopg.OperationalError, match="too many logins"):
+            psycopg.connect(served.dsn("olga", sslmode="disable"))
+        monkeypatch.setattr("dpsql.server.listener.SILENT_SECONDS", 0.0)
+        with psycopg.connect(served.dsn("olga")) as owner:
+            assert owner.execute("SELECT 1").fetchall() == [(1,)]
+        assert len(served.listener.clients) <= 4
+
+
+@pytest.mark.timeout(120)
 def test_an_owner_gets_in_by_http_where_all_connections_are_taken(tmp_path: Path) -> None:
     """From the same address as the crowd, who would fill the places beyond the limit, too."""
     with owned(tmp_path, connections=4, owner_connections=2) as served, ExitStack() as held:

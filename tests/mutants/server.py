@@ -337,6 +337,14 @@ FAULTS = (
         "tests/attacks/test_a47_starved_server.py::test_nobody_takes_the_connections_of_all",
     ),
     Fault(
+        "silent-logins-stay",
+        "dpsql.server.listener:Listener.silent_login",
+        "oldest is None or time.monotonic() - oldest.began < SILENT_SECONDS",
+        "True",
+        "an analyst keeps the owner out from the network that they share",
+        "tests/attacks/test_a47_starved_server.py::test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second",
+    ),
+    Fault(
         "anybody-ends-statements",
         "dpsql.server.activity:Activity.of",
         "found is None or not (user.role.owns or found.user.name == user.name)",
@@ -399,6 +407,14 @@ FAULTS = (
         "False",
         "one analyst's texts hold up all logins and cancels for seconds",
         "tests/attacks/test_a47_starved_server.py::test_long_texts_are_not_read_where_all_wait",
+    ),
+    Fault(
+        "answers-written-at-once",
+        "dpsql.server.protocol.conversation:Conversation._rows",
+        "number * len(columns) % MOST_VALUES_AT_ONCE < len(columns)",
+        "False",
+        "a large answer of one analyst holds up all logins and cancels while it is written",
+        "tests/server/test_conversation.py::test_a_large_answer_is_written_in_parts",
     ),
     Fault(
         "one-catalogue-for-all",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.server.protocol.conversation import Conversation
+from dpsql.server.protocol.conversation import MOST_VALUES_AT_ONCE, Conversation
 from dpsql.server.protocol.failure import Failure
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.tasks import (
@@ -324,6 +324,29 @@ def test_many_messages_are_handled_in_parts() -> None:
             break
     assert sum(told) == 2_000
     assert max(told) <= 200
+
+
+@pytest.mark.parametrize("limit", [None, 0, 50_000])
+def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
+    """The event loop writes it: others have their turn in between, and what comes after waits for its end."""
+    conversation, rows, wanted = ready(), tuple((number,) for number in range(60_000)), limit or 60_000
+    asked = (query("SELECT 1"),) if limit is None else (parse("SELECT 1"), bind(), execute("", limit), SYNC)
+    conversation.receive(b"".join((*asked, query("SELECT 2"))))
+    task = conversation.step()
+    assert isinstance(task, RunStatement)
+    conversation.answered(Answer("SELECT 60000", COLUMNS, rows))
+    parts = [conversation.take()]
+    while (task := conversation.step()) is None:
+        assert conversation.behind
+        assert conversation.waiting
+        parts.append(conversation.take())
+    parts.append(conversation.take())
+    assert isinstance(task, RunStatement)
+    assert task.text == "SELECT 2"
+    assert max(kinds(part).count("D") for part in parts) <= MOST_VALUES_AT_ONCE
+    head = "T" if limit is None else "12"
+    end = "s" if limit == 50_000 else "C"
+    assert kinds(b"".join(parts)) == head + "D" * wanted + end + "Z"
 
 
 def test_what_a_connection_holds_is_bounded() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from dpsql.server.protocol.failure import Failure
-from dpsql.server.protocol.values import Column
+from dpsql.server.protocol.values import Column, encoded
 
 
 def _message(kind: bytes, *parts: bytes) -> bytes:
@@ -140,3 +141,17 @@ def _fields(failure: Failure) -> Iterable[bytes]:
     }
     yield from (name.encode() + _text(str(value)) for name, value in fields.items() if value is not None)
     yield b"\0"
+
+
+def tag_of_rows(tag: str, sent: int) -> str:
+    """The tag of a portal's last rows, with how many they are."""
+    word, space, _ = tag.rpartition(" ")
+    return f"{word} {sent}" if space and word == "SELECT" else tag
+
+
+def row(columns: tuple[Column, ...], codes: tuple[int, ...], values: tuple[Any, ...]) -> bytes:
+    """A row of an answer, with the format of each value. Raises Failed for a value that its format does not hold."""
+    written = [
+        encoded(value, column.oid, code) for value, column, code in zip(values, columns, codes, strict=True)
+    ]
+    return data_row(written)

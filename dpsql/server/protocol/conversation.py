@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +51,7 @@ from dpsql.server.protocol.tasks import (
     StartTLS,
     Task,
 )
-from dpsql.server.protocol.values import Column, decoded, encoded
+from dpsql.server.protocol.values import Column, decoded
 from dpsql.server.statements import MOST_STATEMENTS, Statement, read_statements
 
 MOST_CHARACTERS = 100_000
@@ -58,6 +59,8 @@ MOST_CHARACTERS = 100_000
 MOST_READ_HERE = 4_096
 """Characters of a text that is read where all connections wait for it, and of the texts that are read there at once."""
 TOO_MANY_STATEMENTS = f"a text has at most {MOST_STATEMENTS:,} statements"
+MOST_VALUES_AT_ONCE = 5_000
+"""About how many values of an answer are written before other connections have their turn."""
 MOST_AT_ONCE = 100
 """Messages that are handled, if none needs a task, before other connections have their turn."""
 
@@ -85,6 +88,7 @@ class Conversation:
         self._simple: deque[Statement] | None = None
         self._reading: Query | Parse | None = None
         self._binding: Bind | None = None
+        self._sending: Iterator[None] | None = None
         self._ignoring = False
         self._status = "I"
         self._named = NamedObjects()
@@ -106,8 +110,8 @@ class Conversation:
 
     @property
     def waiting(self) -> bool:
-        """Whether a task is still to be answered."""
-        return self._waiting is not None
+        """Whether a task is still to be answered, or an answer to be sent."""
+        return self._waiting is not None or self._sending is not None
 
     @property
     def idle_in(self) -> str | None:
@@ -148,6 +152,12 @@ class Conversation:
         self._read_here = 0
         try:
             while self._waiting is None and not self.closing:
+                if self._sending is not None:
+                    self._send_part()
+                    self.behind = self._sending is not None
+                    if self.behind:
+                        break
+                    continue
                 if self._simple is not None:
                     self._waiting = self._next_of_simple()
                     continue
@@ -471,7 +481,7 @@ class Conversation:
         statement = portal.prepared.statement
         self._require_no_failed_transaction(statement)
         if portal.answer is not None:
-            self._send(portal, rows)
+            self._begin_sending(self._send(portal, rows))
             return None
         if not statement.text:
             self._out += backend.empty_query()
@@ -495,13 +505,26 @@ class Conversation:
             self._out += backend.parameter_status(name, value)
         if isinstance(task, RunStatement):
             self._follow(task.statement)
+        if portal is None:
+            self._begin_sending(self._send_whole(found))
+        else:
+            portal.answer, portal.rows = found, iter(found.rows)
+            self._begin_sending(self._send(portal, self._limit))
+
+    def _begin_sending(self, parts: Iterator[None]) -> None:
+        """Makes the first part of an answer; `step` makes the others, each after others had their turn."""
+        self._sending = parts
+        self._send_part()
+
+    def _send_part(self) -> None:
+        if self._sending is None:
+            return
         try:
-            if portal is None:
-                self._send_whole(found)
-            else:
-                portal.answer, portal.rows = found, iter(found.rows)
-                self._send(portal, self._limit)
+            next(self._sending)
+        except StopIteration:
+            self._sending = None
         except Failed as error:
+            self._sending = None
             self._failed(error.failure)
 
     def _follow(self, statement: Statement) -> None:
@@ -517,16 +540,16 @@ class Conversation:
             self._named.close_portals()
             self._named.forget_all()
 
-    def _send_whole(self, found: Answer) -> None:
+    def _send_whole(self, found: Answer) -> Iterator[None]:
+        """Makes an answer to be sent, part by part."""
         if found.columns is not None:
             codes = (0,) * len(found.columns)
             self._out += backend.row_description(found.columns, codes)
-            for row in found.rows:
-                self._out += _row(found.columns, codes, row)
+            yield from self._rows(found.columns, codes, iter(found.rows))
         self._out += backend.complete(found.tag)
 
-    def _send(self, portal: Portal, limit: int) -> None:
-        """Sends the next rows of a portal: at most `limit` unless that is 0."""
+    def _send(self, portal: Portal, limit: int) -> Iterator[None]:
+        """Makes the next rows of a portal to be sent, part by part: at most `limit` unless that is 0."""
         found = portal.answer
         if found is None:
             return
@@ -536,17 +559,23 @@ class Conversation:
         codes = _for_each(portal.results, len(found.columns))
         if limit and portal.sent + limit < len(found.rows):
             self._named.keep_rows(portal, found.size)
-        sent = 0
-        for row in itertools.islice(portal.rows, limit or None):
-            self._out += _row(found.columns, codes, row)
-            sent += 1
+        sent = min(limit or len(found.rows), max(len(found.rows) - portal.sent, 0))
+        yield from self._rows(found.columns, codes, itertools.islice(portal.rows, sent))
         portal.sent += sent
         if limit and sent == limit and portal.sent < len(found.rows):
             self._out += backend.suspended()
         else:
-            self._out += backend.complete(_tag(found.tag, sent))
+            self._out += backend.complete(backend.tag_of_rows(found.tag, sent))
             portal.answer = replace(found, rows=())  # sent, and never sent again
             self._named.drop_rows(portal)
+
+    def _rows(
+        self, columns: tuple[Column, ...], codes: tuple[int, ...], rows: Iterator[tuple[Any, ...]]
+    ) -> Iterator[None]:
+        for number, row in enumerate(rows, 1):
+            self._out += backend.row(columns, codes, row)
+            if number * len(columns) % MOST_VALUES_AT_ONCE < len(columns):
+                yield
 
     def _failed(self, failure: Failure) -> None:
         """Says an error; the rest of a simple query, or of a series up to Sync, is skipped."""
@@ -558,19 +587,6 @@ class Conversation:
             self._ignoring = True
         else:
             self._simple = deque()
-
-
-def _tag(tag: str, sent: int) -> str:
-    """The tag of a portal's last rows, with how many they are."""
-    word, space, _ = tag.rpartition(" ")
-    return f"{word} {sent}" if space and word == "SELECT" else tag
-
-
-def _row(columns: tuple[Column, ...], codes: tuple[int, ...], row: tuple[Any, ...]) -> bytes:
-    values = [
-        encoded(value, column.oid, code) for value, column, code in zip(row, columns, codes, strict=True)
-    ]
-    return backend.data_row(values)
 
 
 def _for_each(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
