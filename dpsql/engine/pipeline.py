@@ -326,13 +326,12 @@ class Engine:
         with _noting(entries):
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
-            receipt = self.receipt(prepared, entries, [table.plan])
-            table = presented(table)
-            inhabited = occupied(table.plan, table)
+            receipt, table = self.receipt(prepared, entries, [table.plan]), presented(table)
+            shown = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
             rows = [
                 (*(row[place] for place in places), number, 0)
-                for number, row in enumerate(with_null_sums(table.plan, table))
-                if inhabited[number]
+                for number, (row, inhabited) in enumerate(shown)
+                if inhabited
             ]
             types = [table.columns[place][1] for place in places]
             return self._result(prepared, [table], rows, types, receipt)
