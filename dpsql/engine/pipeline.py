@@ -328,11 +328,8 @@ class Engine:
             self._keep(prepared.releases, [table], {}, entries)
             receipt, table = self.receipt(prepared, entries, [table.plan]), presented(table)
             shown = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
-            rows = [
-                (*(row[place] for place in places), number, 0)
-                for number, (row, inhabited) in enumerate(shown)
-                if inhabited
-            ]
+            kept = [(row, number) for number, (row, inhabited) in enumerate(shown) if inhabited]
+            rows = [(*(row[place] for place in places), number, 0) for row, number in kept]
             types = [table.columns[place][1] for place in places]
             return self._result(prepared, [table], rows, types, receipt)
 
