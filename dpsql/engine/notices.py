@@ -102,7 +102,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
-        yield from _withheld(table)
+    yield from dict.fromkeys(notice for table in tables for notice in _withheld(table))
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -403,9 +403,8 @@ def _over_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> It
     for release in found:
         keys = ", ".join(phrase(key.expr) for key in release.keys)
         yield (
-            f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: the policy does "
-            f"not list these keys, so {selected_from(plans[release])}. What the others hold is missing; an aggregate without "
-            "GROUP BY counts everybody."
+            f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
+            f"{selected_from(plans[release])}. What the others hold is missing; an aggregate without GROUP BY counts everybody."
         )
 
 
