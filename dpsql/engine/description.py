@@ -131,10 +131,14 @@ def _rules(found: CatalogTable, policy: Policy) -> Iterator[str]:
     declared, budget = policy.tables[found.name], policy.budget_of(found.name)
     if found.unit_column is not None:
         yield f"at most {declared.rows_per_unit:,} rows of one {policy.privacy_unit} count"
+        if all(
+            facts.nullable for name, facts in found.columns.values() if fold(name) == fold(found.unit_column)
+        ):
+            yield f"rows whose {found.unit_column} is NULL belong to nobody and are not read"
     if declared.max_groups is not None:
         yield f"in at most {declared.max_groups:,} groups of a query"
     if declared.min_frequency > 1:
-        yield f"a group is shown only if at least {declared.min_frequency:,} units are in it"
+        yield f"a group or a value is shown only if at least {declared.min_frequency:,} units are behind it, by noisy counts"
     yield (
         f"budget: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
         f"neighbours: {policy.neighbors}"

@@ -17,12 +17,25 @@ from dpsql.analysis.intervals import conditions, interval
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.engine.within_units import within_units
 from dpsql.plan.dependencies import children
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, windowed
 from dpsql.plan.interval import Interval, position
-from dpsql.plan.nodes import Aggregation, Filter, OuterQuery, Relation, Release, SemiJoin, inputs
+from dpsql.plan.nodes import (
+    Aggregation,
+    Filter,
+    Join,
+    JoinKind,
+    OuterQuery,
+    PerUnitGroupBy,
+    PublicSubquery,
+    Relation,
+    Release,
+    SemiJoin,
+    inputs,
+)
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
 from dpsql.plan.sampling import percent, sampling_rate
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
@@ -46,17 +59,21 @@ _FAR = 10**6
 """How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
+_QUESTIONS = {"isnan": "false", "isinf": "false", "isfinite": "true"}
+_NULL_TESTS = ("is_null",)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def of_statement(outer: OuterQuery) -> tuple[str, ...]:
-    """The notices that follow from the statement and the policy.
+    """The notices that follow from a statement and the policy alone.
 
-    There is one for each constant that a column is compared with and, as the policy states, never equals or reaches; and
-    for each key by which rows are joined or grouped within a unit alone.
+    One for each constant that a column is compared with and never equals or reaches, for each question whose answer is the
+    same for every row, where rows without a unit are asked for, and for each key by which rows are joined or grouped within
+    a unit alone.
     """
-    return tuple(dict.fromkeys((*_excluded(outer), *within_units(outer))))
+    found = (*_excluded(outer), *_constant_questions(outer), *_absent_ids(outer), *within_units(outer))
+    return tuple(dict.fromkeys(found))
 
 
 def of_answer(
@@ -70,6 +87,7 @@ def of_answer(
     return lambda result: (
         *of_statement(outer),
         *_chosen(chosen, result),
+        *_over_shown_groups(outer, tables),
         *_answer(tables, result, released=released),
     )
 
@@ -104,8 +122,8 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
-        yield from _withheld_values(table)
         yield from _ranks(table)
+    yield from dict.fromkeys(notice for table in tables for notice in _withheld_values(table))
 
 
 def selected_from(plan: MeasurementPlan) -> str:
@@ -422,6 +440,92 @@ def _excluded(outer: OuterQuery) -> Iterator[str]:
                 yield from (_why_never(call, column, constant) for constant in never[:_MOST_CONSTANTS])
                 if len(never) > _MOST_CONSTANTS:
                     yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {phrase(call)}."
+
+
+def _constant_questions(outer: OuterQuery) -> Iterator[str]:
+    """Yield a notice for each question for NaN or infinities that has one answer, as columns are read."""
+    for call, keys in _calls(outer):
+        name = call.function.name
+        column = call.arguments[0] if name in _QUESTIONS else None
+        column = keys.get(column.name, column) if isinstance(column, Released) else column
+        if not isinstance(column, Column) or not column.facts.stored:
+            continue
+        bounded = column.facts.interval.bounded
+        if column.type is Type.DOUBLE and (bounded or name == "isnan"):
+            how = ", infinities as the ends of its bounds" * bounded
+            yield (
+                f"{phrase(call)} is {_QUESTIONS[name]} for every value: NaN in {column} is read as NULL{how}. "
+                f"{column} IS NULL finds NaN and NULL alike."
+            )
+
+
+def _absent_ids(outer: OuterQuery) -> Iterator[str]:
+    """Yield a notice for each condition on rows without a unit's id, which belong to nobody and are not read."""
+    parts = [*_parts(outer)]
+    # Behind a LEFT JOIN it is asked whether there is a partner.
+    optional = {part.right.alias for part in parts if isinstance(part, Join) and part.kind is JoinKind.LEFT}
+    units = {
+        (part.alias, part.unit.column.name)
+        for part in parts
+        if isinstance(part, Scan) and part.unit.private and part.unit.column is not None
+    }
+    for call, _ in _calls(outer):
+        for column in call.arguments if call.function.name in _NULL_TESTS else ():
+            known = isinstance(column, Column) and (column.source, column.name) in units
+            if isinstance(column, Column) and known and column.source not in optional:
+                yield (
+                    f"Rows whose {column} is NULL belong to no privacy unit and are not read: {phrase(call)} is the same for "
+                    "every row that counts."
+                )
+
+
+def _parts(outer: OuterQuery) -> Iterator[object]:
+    """Yield each part of a plan once."""
+    waiting: list[object] = [outer]
+    seen = set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            waiting += children(part)
+
+
+def _over_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Iterator[str]:
+    """Yield a notice where a window or an aggregate reads released groups of which some may not be shown.
+
+    It follows from the plans alone.
+    """
+    plans = {table.plan.analysis.release: table.plan for table in tables if table.plan.selection is not None}
+    found: dict[Release, None] = {}
+    for part in _parts(outer) if plans else ():
+        if isinstance(part, OuterQuery):
+            exprs = [*(each.expr for each in part.outputs), *(each.expr for each in part.order)]
+            reads = any(map(windowed, exprs)) or part.qualify is not None
+            source: object = part.source
+        else:
+            reads, source = isinstance(part, PerUnitGroupBy) and bool(part.aggregates), part
+        if reads:
+            found |= dict.fromkeys(each for each in _released_below(source) if each in plans)
+    for release in found:
+        keys = ", ".join(phrase(key.expr) for key in release.keys)
+        yield (
+            f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
+            f"{selected_from(plans[release])}. What the others hold is missing; an aggregate without GROUP BY counts everybody."
+        )
+
+
+def _released_below(part: object) -> Iterator[Release]:
+    """Yield the releases whose rows a part reads: not those that are below them, or values in its conditions."""
+    if isinstance(part, Release):
+        yield part
+    elif isinstance(part, OuterQuery):
+        yield from _released_below(part.source)
+    elif isinstance(part, PublicSubquery):
+        yield from _released_below(part.outer)
+    else:
+        for each in inputs(part):  # type: ignore[arg-type]
+            yield from _released_below(each)
 
 
 def _comparable(constant: Literal, column: Column) -> bool:

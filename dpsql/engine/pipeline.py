@@ -395,14 +395,10 @@ class Engine:
         def finished() -> Result:
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
-            receipt = self.receipt(prepared, entries, [table.plan])
-            table = presented(table)
-            inhabited = occupied(table.plan, table)
-            rows = [
-                (*(row[place] for place in places), number, 0)
-                for number, row in enumerate(with_null_sums(table.plan, table))
-                if inhabited[number]
-            ]
+            receipt, table = self.receipt(prepared, entries, [table.plan]), presented(table)
+            shown = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
+            kept = [(row, number) for number, (row, inhabited) in enumerate(shown) if inhabited]
+            rows = [(*(row[place] for place in places), number, 0) for row, number in kept]
             types = [table.columns[place][1] for place in places]
             return self._result(prepared, [table], rows, types, receipt)
 

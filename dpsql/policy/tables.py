@@ -259,7 +259,12 @@ class Table(Model):
     """A table that analysts may query: public, or private with its unit and contribution bounds.
 
     `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups;
-    `min_frequency` is in privacy units. For a public table only `columns` means anything.
+    `min_frequency` is in privacy units, and holds for every released value by noisy counts: a group of fewer is not shown, exactly
+    and with noise; of an answer without groups all values are NULL, with a notice, where the noisy count of units, which every
+    such query then measures within its loss, is below it; and so is an aggregate under a condition (FILTER, COUNT_IF, PIVOT, CASE
+    without ELSE) where the noisy count of its values is. It is a rule on what is shown and no part of the guarantee: noise may
+    carry a count across it, a total less its other parts is not looked at, nor is a sum that adds zeros for whom a condition
+    leaves out. Synthetic and randomized tables and streams have no such rule. For a public table only `columns` means anything.
     """
 
     public: bool = Field(
@@ -299,7 +304,9 @@ class Table(Model):
     max_epsilon: Epsilon | None = Field(
         default=None, description="The most epsilon that one query of this table may cost."
     )
-    min_frequency: int = Field(default=1, ge=1, description="Fewest distinct units behind a released group.")
+    min_frequency: int = Field(
+        default=1, ge=1, description="Fewest distinct units behind a released group or value."
+    )
     max_failures: int | None = Field(
         default=None, ge=1, description="Failures of this table's queries while they ran that lock it."
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.base import number
+from dpsql.aggregates.base import Series, numbers
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjusted_plans, hierarchies
@@ -238,9 +238,9 @@ def _inverse(axes: Sequence[int]) -> list[int]:
 
 def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
     """The table with these values, kept within 64 bits, in some columns."""
-    numbers = [number(Fraction(value), Type.INTEGER) for value in values]
+    kept = numbers([Series(values, 1)], None, Type.INTEGER)
     rows = tuple(
         tuple(value if place in places else old for place, old in enumerate(row))
-        for row, value in zip(table.rows, numbers, strict=True)
+        for row, value in zip(table.rows, kept, strict=True)
     )
     return replace(table, rows=rows)

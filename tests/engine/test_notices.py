@@ -353,3 +353,62 @@ def test_receipts_with_notices_are_verified(database: duckdb.DuckDBPyConnection,
     assert answer.notices
     with closing(LedgerReader.open(str(book), None)) as history:
         check_receipt(answer.receipt.to_dict(), history)
+
+
+SHOWN = "over the groups that are shown"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT city, SUM(COUNT(*)) OVER (ORDER BY city) FROM orders GROUP BY city",
+        "SELECT city, COUNT(*) AS n, n / SUM(n) OVER () FROM orders GROUP BY city",
+        "SELECT city FROM orders GROUP BY city QUALIFY RANK() OVER (ORDER BY COUNT(*) DESC) < 4",
+        "SELECT MEDIAN(n) FROM (SELECT city, COUNT(*) AS n FROM orders GROUP BY city)",
+        "WITH g AS (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) SELECT n / (SELECT SUM(n) FROM g) FROM g",
+        "SELECT COUNT(*) FROM (SELECT n FROM (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) WHERE n > 3)",
+    ],
+)
+def test_totals_over_groups_that_are_shown_are_told(con: Connection, sql: str) -> None:
+    """Running sums, shares, ranks and aggregates over groups that partition selection may hide; not of listed keys."""
+    assert sum(SHOWN in notice for notice in con.query(sql).notices) == 1
+    assert not any(SHOWN in notice for notice in con.query(sql.replace("city", "country")).notices)
+
+
+def test_groups_of_which_nothing_is_computed_are_told_of_by_themselves(con: Connection) -> None:
+    """Rows of groups, ordered and cut, are what they are."""
+    for sql in (
+        "SELECT city, COUNT(*) FROM orders GROUP BY city",
+        "SELECT city, COUNT(*) AS n FROM orders GROUP BY city HAVING n > 1 ORDER BY n LIMIT 3",
+        "SELECT COUNT(*), (SELECT MAX(height) FROM cities) FROM orders",
+    ):
+        assert not any(SHOWN in notice for notice in con.query(sql).notices)
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("isfinite(price)", "is true for every value"),
+        ("isnan(price)", "is false for every value"),
+        ("NOT isinf(price)", "is false for every value"),
+        ("customer IS NULL", "belong to no privacy unit"),
+        ("customer IS NOT NULL", "belong to no privacy unit"),
+        ("isnan(price * 2)", None),
+        ("price IS NULL", None),
+    ],
+)
+def test_questions_with_one_answer_are_told(con: Connection, condition: str, told: str | None) -> None:
+    """Before a charge, too: they follow from the policy."""
+    found = con.query(f"SELECT COUNT(*) FROM orders WHERE {condition}").notices
+    asked = [notice for notice in found if "for every value" in notice or "no privacy unit" in notice]
+    assert len(asked) == (told is not None)
+    assert told is None or told in asked[0]
+
+
+def test_a_missing_partner_is_no_missing_id(con: Connection) -> None:
+    """Behind a LEFT JOIN, IS NULL of an id asks whether there is a row."""
+    sql = (
+        "SELECT COUNT(*) FROM orders o LEFT JOIN (SELECT * FROM orders WHERE hour > 20) b ON o.customer = b.customer "
+        "WHERE b.customer IS NULL"
+    )
+    assert not any("no privacy unit" in notice for notice in con.query(sql).notices)

@@ -164,7 +164,7 @@ FAULTS = (
         "2 * count < whole",
         "count <= 0",
         "a mean of nobody is a value at random in half of all cases, whose noisy count is a fraction above 0",
-        f"{_NOBODY}::test_they_are_duckdbs",
+        f"{_NOBODY}::test_a_mean_alone_of_nobody_is_null",
     ),
     Fault(
         "quantiles-of-nobody-are-numbers",
