@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, Protocol
 
+from dpsql.analysis.floats import nearest_float
 from dpsql.analysis.intervals import Known, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
@@ -313,6 +314,7 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
     "multiply": operator.mul,
     "negate": operator.neg,
     "cast_double": float,
+    "cast_float": lambda value: nearest_float(value) or 0.0,
     "cast_bigint": int,
     "cast_integer": int,
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
+from dpsql.analysis.floats import nearest_float
 from dpsql.backends import Origin
 from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED, ZONED
 from dpsql.errors import PolicyError
@@ -38,6 +39,8 @@ _OF_FRAMES = {"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE
 """What the types of a frame's columns are called, whose values nobody has looked at."""
 _OF_OBJECTS = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE, Type.TIMESTAMP, Type.BOOLEAN)
 """As what the texts of a frame's objects are read."""
+FLOAT = "FLOAT"
+_BEYOND_FLOAT = 2**128
 _TEXTS = ("UHUGEINT", "BIT", "BIGNUM")
 """Types of ids that are read as texts alone: texts differ where they do."""
 
@@ -283,6 +286,8 @@ def _table(
     required: frozenset[str],
 ) -> CatalogTable:
     engine = {fold(column): (column, kind) for column, kind in schema}
+    for declared in table.columns:
+        _refuse_two_meanings(name, declared, engine)
     columns = {
         fold(declared): _declared(name, declared, column, engine, required)
         for declared, column in table.columns.items()
@@ -292,8 +297,8 @@ def _table(
     if table.public:
         for folded, (column, kind) in engine.items():
             read_as = _undeclared(policy, kind)
-            if read_as is not None and folded not in columns:
-                columns[folded] = (column, Facts(read_as, kind))
+            if read_as is not None and folded not in columns and _field(folded, engine) is None:
+                columns[folded] = (column, _facts_of(read_as, kind))
         return CatalogTable(name, UnitKind.PUBLIC, columns, lists=lists)
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
@@ -363,7 +368,7 @@ def _undeclared_id(policy: policies.Policy, table: str, column: str, kind: str) 
     What no type holds exactly is read as text. Raises PolicyError for types whose texts may be alike.
     """
     found = _undeclared(policy, kind)
-    facts = Facts(found or Type.VARCHAR, kind)
+    facts = _facts_of(found or Type.VARCHAR, kind)
     if found is None and kind not in _TEXTS:
         raise PolicyError(
             f"tables.{table}: {column} says whose a row is, but ids of type {kind} are not compared exactly",
@@ -382,6 +387,7 @@ def _id_column(
     engine: Mapping[str, tuple[str, str]],
 ) -> tuple[str, str, Facts]:
     """A column that holds ids, as the database and as the policy spells it, and its facts; it need not be declared."""
+    _refuse_two_meanings(table, wanted, engine)
     found = _stored(wanted, engine)
     if found is None:
         raise PolicyError(
@@ -401,10 +407,23 @@ def _stored(wanted: str, engine: Mapping[str, tuple[str, str]]) -> tuple[str, st
 
     The path is empty for a column. None for what is not there.
     """
-    if fold(wanted) in engine:
-        return *engine[fold(wanted)], ()
+    return (*engine[fold(wanted)], ()) if fold(wanted) in engine else _field(wanted, engine)
+
+
+def _refuse_two_meanings(table: str, declared: str, engine: Mapping[str, tuple[str, str]]) -> None:
+    """Refuses a name that is a column's and a field's: a query would read the one, and in DuckDB the other."""
+    if fold(declared) in engine and _field(declared, engine) is not None:
+        raise PolicyError(
+            f"tables.{table}: {declared} is a column, and a field of the STRUCT {declared.partition('.')[0]}",
+            code="column_ambiguous",
+            hint="declare a view in which the column or the STRUCT has another name",
+        )
+
+
+def _field(wanted: str, engine: Mapping[str, tuple[str, str]]) -> tuple[str, str, tuple[str, ...]] | None:
+    """A field of a STRUCT by its dotted name, as `_stored` gives it."""
     first, *rest = wanted.split(".")
-    if fold(first) not in engine:
+    if fold(first) not in engine or not rest:
         return None
     spelt, kind = engine[fold(first)]
     path = [spelt]
@@ -502,9 +521,36 @@ def _declared(
             if found is not None or loose
             else f"{kind} cannot be read: {unread(kind)}",
         )
-    facts = Facts(wanted, kind, _interval(column), _domain(wanted, column.values), column.nullable, path=path)
+    facts = replace(
+        _facts_of(wanted, kind),
+        interval=_interval(column),
+        domain=_domain(wanted, column.values),
+        nullable=column.nullable,
+        path=path,
+    )
+    if facts.float32:
+        facts = _in_float(facts)
     decided = not column.says_nullable and spelt in required and _reads_every_value(facts)
     return spelt, replace(facts, nullable=False) if decided else facts
+
+
+def _facts_of(read_as: Type, kind: str) -> Facts:
+    return Facts(read_as, kind, float32=kind == FLOAT and read_as is Type.DOUBLE)
+
+
+def _in_float(facts: Facts) -> Facts:
+    """What is declared of a FLOAT column, as FLOAT: 0.1 is the value that the column has for it."""
+    low, high = (None if end is None else _nearest(end) for end in (facts.interval.low, facts.interval.high))
+    domain = facts.domain and tuple(
+        value if value is None else float(_nearest(Fraction(value)))  # type: ignore[arg-type]
+        for value in facts.domain
+    )
+    return replace(facts, interval=Interval(low, high), domain=domain)
+
+
+def _nearest(value: Fraction) -> Fraction:
+    nearest = nearest_float(float(value)) if abs(value) < _BEYOND_FLOAT else None
+    return value if nearest is None else Fraction(nearest)
 
 
 def _domain(kind: Type, values: Sequence[Value] | None) -> tuple[Value, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +12,10 @@ from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
 
 MOST_WILDCARDS = 16
+LEAST_BEYOND_FLOAT, MOST_DOUBLE = float.fromhex("0x1.ffffffp127"), sys.float_info.max
+"""The numbers between which a DOUBLE is rounded to an infinite FLOAT of 32 bits."""
+MOST_ROUNDED_TO_ZERO = 2.0**-150
+"""The greatest number that is rounded to a FLOAT of zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,25 @@ def _same(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
 
 
 def _single(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    """Rounding keeps the order of numbers, so that an end which is a FLOAT is still one."""
     low, high = of[0].low, of[0].high
     return doubles(
         Interval(
-            None if low is None else low - abs(low) * _SINGLE - _LEAST_SINGLE,
-            None if high is None else high + abs(high) * _SINGLE + _LEAST_SINGLE,
+            low if low is None or _is_single(low) else low - abs(low) * _SINGLE - _LEAST_SINGLE,
+            high if high is None or _is_single(high) else high + abs(high) * _SINGLE + _LEAST_SINGLE,
         )
     )
+
+
+def _is_single(end: Fraction) -> bool:
+    """Whether a number is surely a FLOAT: so many digits, and neither too large nor too small.
+
+    >>> [_is_single(Fraction(end)) for end in (0, 1.5, 0.1, 2**24 + 1, 2**24 + 2, 2**130)]
+    [True, True, False, False, True, False]
+    """
+    digits = end.numerator // (end.numerator & -end.numerator) if end else 0
+    power = end.denominator & (end.denominator - 1) == 0
+    return power and abs(digits) < 2**24 and end.denominator <= 2**126 and abs(end) < 2**127
 
 
 def _decimal(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
@@ -155,6 +167,14 @@ ENTRIES = (
         check=_precision,
         size=at_most(48),
         example=("CAST(CAST('2.5' AS DECIMAL(10, 2)) AS VARCHAR)", "2.50"),
+    ),
+    Function(
+        "cast_varchar float",
+        "CAST(float AS VARCHAR)",
+        fixed(Type.VARCHAR, (Type.DOUBLE,)),
+        "TRY_CAST(TRY_CAST({0} AS FLOAT) AS VARCHAR)",
+        f"{_TOTAL}; of a FLOAT, with the digits that tell it from other FLOATs",
+        example=("CAST(CAST('0.1' AS FLOAT) AS VARCHAR)", "0.1"),
     ),
     Function(
         "cast_boolean",

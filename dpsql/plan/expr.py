@@ -36,8 +36,9 @@ class Facts:
     plan, so that it is not compared. Nor are `link_keys`, the parts of declared keys that its values are: which rows may
     be joined follows from them. `path` is the way to a field of a STRUCT: the column and the names of fields; empty for a
     column itself. `decimal` are the digits of a column of a derived table that is made of DECIMAL columns, all of them and
-    those after the point, `inexact` says that arithmetic on these rounds its values, and `widened`
-    that it holds whole numbers, which were computed as DOUBLE; none of the three is compared.
+    those after the point, `inexact` says that arithmetic on these rounds its values, `widened`
+    that it holds whole numbers, which were computed as DOUBLE, and `float32` that its values are FLOAT in the engine; none of
+    the four is compared.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -55,6 +56,7 @@ class Facts:
     inexact: bool = field(default=False, compare=False)
     widened: bool = field(default=False, compare=False)
     size: int = field(default=0, compare=False)
+    float32: bool = field(default=False, compare=False)
 
     @property
     def is_unit(self) -> bool:
@@ -103,12 +105,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of the query."""
+    """A constant of the query; one with a point and without an exponent is `exact`, as a DECIMAL of the engine's is."""
 
     tag: ClassVar[str] = "Literal"
 
     value: Value
     type: Type
+    exact: bool = field(default=True, compare=False, repr=False)
 
     def __str__(self) -> str:
         return repr(self.value) if isinstance(self.value, str) else str(self.value)
@@ -120,7 +123,8 @@ class Released:
 
     Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
     interval: `end_of` says of what such a column is an end, and which, "low" or "high". `decimal` are the digits of a value
-    that is DECIMAL in the engine, all of them and those after the point. The name alone tells columns apart.
+    that is DECIMAL in the engine, all of them and those after the point; `float32` says that it is FLOAT. The name alone
+    tells columns apart.
     """
 
     tag: ClassVar[str] = "Released"
@@ -129,6 +133,7 @@ class Released:
     type: Type
     end_of: tuple[Expr, str] | None = field(default=None, compare=False, repr=False)
     decimal: tuple[int, int] | None = field(default=None, compare=False, repr=False)
+    float32: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name

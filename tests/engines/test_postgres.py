@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from engines import floats
 from engines.loading import database, grant
 from postgres import Server
 
@@ -184,6 +185,22 @@ def test_ids_that_a_collation_takes_for_equal_are_refused(server: Server) -> Non
             if caught is not None:
                 assert caught.value.code == "unit_type"
                 assert "collation" in str(caught.value)
+
+
+def test_a_constant_beside_a_real_is_one(server: Server) -> None:
+    """As beside DuckDB's FLOAT; so is what is computed of both."""
+    policy = {
+        **POLICY,
+        "tables": {"floats": {"unit": "id", "rows_per_unit": 1, "columns": floats.COLUMNS}},
+    }
+    with database(server, "floats") as (url, owner):
+        owner.execute("CREATE TABLE floats (id bigint, f real, x double precision, n integer)")
+        owner.execute(f"INSERT INTO floats VALUES {floats.VALUES}".encode())
+        grant(owner)
+        with dpsql.connect(url, policy=policy, ledger=":memory:", epsilon=EXACT) as connection:
+            for condition, rows in floats.expected().items():
+                found = connection.query(f"SELECT COUNT(*) FROM floats WHERE {condition}").rows
+                assert found == ((rows,),), condition
 
 
 @pytest.mark.parametrize("condition", ["x BETWEEN -9 AND -8.5", "age = 77", "wednesday > DATE '2019-11-20'"])

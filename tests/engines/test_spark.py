@@ -16,7 +16,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from engines import sparks
+from engines import floats, sparks
 from worlds import before_filters
 
 import dpsql
@@ -152,6 +152,22 @@ def test_ids_that_a_collation_takes_for_equal_are_refused(people: Any) -> None:
         if caught is not None:
             assert caught.value.code == "unit_type"
             assert "collation" in str(caught.value)
+
+
+def test_a_constant_beside_a_float_is_one(people: Any) -> None:
+    """As beside DuckDB's FLOAT; so is what is computed of both."""
+    rules = {"unit": "id", "rows_per_unit": 1, "columns": floats.COLUMNS}
+    policy = {**POLICY, "tables": {"floats": rules}}
+    people.sql("DROP TABLE IF EXISTS floats")
+    people.sql("CREATE TABLE floats (id BIGINT, f FLOAT, x DOUBLE, n INT) USING parquet")
+    people.sql(
+        "INSERT INTO floats SELECT CAST(id AS BIGINT), CAST(f AS FLOAT), CAST(x AS DOUBLE), n"
+        f" FROM VALUES {floats.VALUES} AS v(id, f, x, n)"
+    )
+    with dpsql.connect(people, policy=policy, ledger=":memory:", epsilon=EXACT) as connection:
+        for condition, rows in floats.expected().items():
+            found = connection.query(f"SELECT COUNT(*) FROM floats WHERE {condition}").rows
+            assert found == ((rows,),), condition
 
 
 def test_no_row_ends_a_query(con: Any) -> None:

@@ -4,10 +4,68 @@ from __future__ import annotations
 
 from .fault import Fault
 
+_FLOATS = "tests/sql/test_floats.py::test_it_is_duckdbs"
+
 _TYPES = "tests/properties/test_physical_types.py"
 _ELEMENTS = "tests/properties/test_elements.py"
 
 FAULTS = (
+    Fault(
+        "constants-beside-floats-are-doubles",
+        "dpsql.sql.lower.floats:_as_float",
+        "nearest is None or nearest == argument.value",
+        "True",
+        "a FLOAT equals no constant with a point",
+        f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE f = 0.1]",
+    ),
+    Fault(
+        "computed-floats-are-not-rounded",
+        "dpsql.sql.lower.floats:in_floats",
+        "_rounded(built) if name in ROUNDED else built",
+        "built",
+        "what is computed of a FLOAT equals no constant with a point",
+        f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE f * 3 = 0.3]",
+    ),
+    Fault(
+        "floats-beside-doubles-are-floats",
+        "dpsql.analysis.floats:is_exact",
+        "isinstance(expr, Literal) or scale(expr) is not None",
+        "True",
+        "a DOUBLE beside a FLOAT is rounded",
+        f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE CAST(d AS FLOAT) = d]",
+    ),
+    Fault(
+        "texts-of-floats-are-those-of-doubles",
+        "dpsql.sql.lower.floats:float_text",
+        "call('cast_varchar float', value) if is_float(value) else None",
+        "None",
+        "the text of a FLOAT has digits that it does not have in DuckDB",
+        f"{_FLOATS}[SELECT CAST(CAST(COUNT(*) / 811.0 AS REAL) AS VARCHAR) FROM t]",
+    ),
+    Fault(
+        "bounds-of-floats-are-doubles",
+        "dpsql.backends.catalog:_declared",
+        "facts = _in_float(facts)",
+        "pass",
+        "a FLOAT at its bound, or a listed one, is another value than in DuckDB",
+        f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE k = 0.3]",
+    ),
+    Fault(
+        "rounded-beyond-its-interval",
+        "dpsql.functions.casts:_is_single",
+        "power and abs(digits) < 2**24 and end.denominator <= 2**126 and abs(end) < 2**127",
+        "True",
+        "a value that is rounded to FLOAT leaves its interval",
+        "tests/sql/test_floats.py::test_an_interval_holds_what_is_rounded",
+    ),
+    Fault(
+        "names-of-two-meanings-pass",
+        "dpsql.backends.catalog:_table",
+        "_refuse_two_meanings(name, declared, engine)",
+        "pass",
+        "addr.zip reads a column, where DuckDB reads a field of a STRUCT",
+        "tests/sql/test_column_types.py::test_a_name_of_a_column_and_of_a_field_is_refused[a column]",
+    ),
     Fault(
         "moments-are-in-the-session-s-zone",
         "dpsql.backends.duckdb.columns:_widened",

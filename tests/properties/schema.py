@@ -149,7 +149,7 @@ SCHEMA: Mapping[str, Table] = {
     ),
     "y": Table(
         {
-            "u": Column("VARCHAR COLLATE NOCASE"),
+            "u": Column("VARCHAR"),
             "k": Column("VARCHAR COLLATE NOACCENT", ("a", "ä", "A", None), {"type": "varchar", "values": ["a", "ä"]}),
             "x": Column("FLOAT", ("0.5", "1", "0", *_REALS[:3], None), {"type": "double", "bounds": [0, 1]}),
             "m": Column("TINYINT", ("1", "-128", "127", None), {"type": "integer", "bounds": [-128, 127]}),

@@ -253,3 +253,29 @@ def test_a_field_that_is_not_there_is_told_of_the_struct(
     with pytest.raises(dpsql.QueryRejected, match=re.escape(words)) as caught:
         both[1].explain(f"SELECT SUM({field}) FROM t")
     assert caught.value.code == "column"
+
+
+@pytest.mark.parametrize("role", ["a column", "the unit"])
+def test_a_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
+    """At connect: a query would read the column, where DuckDB reads the field."""
+    columns = {"addr.zip": {"type": "integer"}} if role == "a column" else {}
+    rules = {"unit": "id" if role == "a column" else "addr.zip", "rows_per_unit": 1, "columns": columns}
+    policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": {"t": rules}}
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE t AS SELECT 1 AS id, {'zip': 2} AS addr, 3 AS \"addr.zip\"")
+        with pytest.raises(dpsql.PolicyError) as caught:
+            dpsql.connect(database, policy=policy, ledger=":memory:")
+        assert caught.value.code == "column_ambiguous"
+
+
+def test_a_public_column_that_is_named_as_a_field_is_not_read() -> None:
+    """It is a name of two meanings where nobody has declared it."""
+    rules = {"t": {"unit": "id", "rows_per_unit": 1}, "u": {"public": True}}
+    policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": rules}
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE t AS SELECT 1 AS id")
+        database.execute('CREATE TABLE u AS SELECT 1 AS x, {\'zip\': 2} AS addr, 3 AS "addr.zip", 4 AS "a.b"')
+        with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1) as connection:
+            assert connection.query('SELECT x, "a.b" FROM u').rows == ((1, 4),)
+            with pytest.raises(dpsql.QueryRejected):
+                connection.query("SELECT addr.zip FROM u")

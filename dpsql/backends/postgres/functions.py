@@ -27,6 +27,9 @@ from dpsql.backends.spellings import (
     CHOICE,
     COMPARES,
     DEFINED,
+    LEAST_BEYOND_FLOAT,
+    MOST_DOUBLE,
+    MOST_ROUNDED_TO_ZERO,
     MOST_WILDCARDS,
     ByCall,
     ByType,
@@ -358,6 +361,19 @@ SPELLINGS: Spellings = MappingProxyType(
                 Type.BOOLEAN: f"CAST(CASE {{0}} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS {REAL})",
             },
             "every whole number has a nearest DOUBLE",
+        ),
+        "cast_float": ByType(
+            {
+                Type.INTEGER: f"CAST(CAST({{0}} AS REAL) AS {REAL})",
+                Type.DOUBLE: held(
+                    f"CASE WHEN ABS(a) <= {constant(MOST_ROUNDED_TO_ZERO)} THEN a * 0"
+                    f" WHEN ABS(a) BETWEEN {constant(LEAST_BEYOND_FLOAT)} AND {constant(MOST_DOUBLE)} THEN NULL"
+                    f" ELSE CAST(CAST(a AS REAL) AS {REAL}) END",
+                    "{0}",
+                ),
+                Type.NULL: real(0),
+            },
+            "what a cast to REAL would make infinite or zero, which is an error, is NULL or zero before",
         ),
         "cast_varchar": ByType(
             dict.fromkeys(

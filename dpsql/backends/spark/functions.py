@@ -25,6 +25,8 @@ from dpsql.backends.spellings import (
     CHOICE,
     COMPARES,
     DEFINED,
+    LEAST_BEYOND_FLOAT,
+    MOST_DOUBLE,
     MOST_WILDCARDS,
     ByCall,
     ByType,
@@ -556,6 +558,18 @@ SPELLINGS: Spellings = MappingProxyType(
                 Type.BOOLEAN: "CAST(CAST({0} AS BIGINT) AS DOUBLE)",
             },
             "every whole number has a nearest DOUBLE",
+        ),
+        "cast_float": ByType(
+            {
+                Type.INTEGER: "CAST(CAST({0} AS FLOAT) AS DOUBLE)",
+                Type.DOUBLE: held(
+                    f"CASE WHEN ABS(a) BETWEEN {constant(LEAST_BEYOND_FLOAT)} AND {constant(MOST_DOUBLE)} THEN NULL"
+                    " ELSE CAST(CAST(a AS FLOAT) AS DOUBLE) END",
+                    "{0}",
+                ),
+                Type.NULL: _real(0),
+            },
+            "a cast to FLOAT has no error; what it would make infinite is NULL",
         ),
         "cast_varchar": ByType(
             dict.fromkeys((Type.INTEGER, Type.VARCHAR, Type.BOOLEAN, Type.DATE), "CAST({0} AS STRING)"),

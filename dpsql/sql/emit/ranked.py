@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.analysis.decimals import decimal_digits, scale
+from dpsql.analysis.floats import is_float
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.errors import InternalError, QueryRejected
 from dpsql.functions import call
@@ -49,7 +50,14 @@ def by_places(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
         item: Column(
             _PLACED,
             f"c{place}",
-            Facts(item.type, "", interval(item, known), scale=scale(item), decimal=decimal_digits(item)),
+            Facts(
+                item.type,
+                "",
+                interval(item, known),
+                scale=scale(item),
+                decimal=decimal_digits(item),
+                float32=is_float(item),
+            ),
         )
         for place, item in enumerate(items)
     }

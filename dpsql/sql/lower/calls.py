@@ -22,6 +22,7 @@ from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
 from dpsql.sql.lower.decimals import before_cast, compared, decimal_text, rounded
+from dpsql.sql.lower.floats import float_text, in_floats
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
@@ -109,7 +110,12 @@ def _with_constants(
 def _as_text(argument: Expr) -> Expr:
     if argument.type in (Type.VARCHAR, Type.NULL):
         return argument
-    return decimal_text(argument) or call("cast_varchar", _whole_again(argument)) or argument
+    return (
+        decimal_text(argument)
+        or float_text(argument)
+        or call("cast_varchar", _whole_again(argument))
+        or argument
+    )
 
 
 def _readings(
@@ -182,10 +188,12 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     if built.function.integral and built.type is Type.INTEGER:
         return built.arguments[0]  # whole numbers are whole already
     if built.function.name == "cast_varchar":
-        built = decimal_text(built.arguments[0]) or (
-            typed(built.function, tuple(map(_whole_again, built.arguments))) or built
+        built = (
+            decimal_text(built.arguments[0])
+            or float_text(built.arguments[0])
+            or (typed(built.function, tuple(map(_whole_again, built.arguments))) or built)
         )
-    built = rounded(_widened(_on_one_line(built)))
+    built = in_floats(rounded(_widened(_on_one_line(built))))
     if built.size > MAX_SIZE:
         source.refuse(
             node,

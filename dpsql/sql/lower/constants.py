@@ -32,13 +32,13 @@ _EXACT: Mapping[type[exp.Expr], Callable[[Decimal, Decimal], Decimal]] = {
 }
 
 
-def constant(source: Source, node: exp.Expr, value: Value) -> Literal:
-    """A value within the range of its type."""
+def constant(source: Source, node: exp.Expr, value: Value, *, exact: bool = False) -> Literal:
+    """A value within the range of its type; `exact` as that of a `Literal`."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
         source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
     if isinstance(value, float) and not math.isfinite(value):
         source.refuse(node, "constant", "a constant must be finite")
-    return Literal(value, type_of(value))
+    return Literal(value, type_of(value), exact=exact)
 
 
 def number(source: Source, node: exp.Expr, text: str) -> Literal:
@@ -48,7 +48,7 @@ def number(source: Source, node: exp.Expr, text: str) -> Literal:
     except ValueError:
         pass
     try:
-        return constant(source, node, float(text))
+        return constant(source, node, float(text), exact=_WRITTEN.fullmatch(text) is not None)
     except ValueError:
         source.refuse(node, "syntax", f"{text} is not a number")
 

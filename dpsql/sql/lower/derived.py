@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
 from dpsql.analysis.domains import domain, listed, nullable
+from dpsql.analysis.floats import are_floats, is_float
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
 from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal, size_of
@@ -77,6 +78,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         inexact=is_inexact(expr),
         widened=is_widened(expr),
         size=0 if is_answered(relation) and not is_private(relation) else size_of(expr),
+        float32=is_float(expr),
     )
 
 
@@ -228,8 +230,12 @@ def put_together(
             facts, decimal=None if None in digits or decimals == (None, None) else _wider(*decimals)
         )
         # A condition on the column is put on both sides.
-        size = size_of(ours) + size_of(theirs)
-        facts = replace(facts, inexact=is_inexact(ours) or is_inexact(theirs), size=size)
+        facts = replace(
+            facts,
+            inexact=is_inexact(ours) or is_inexact(theirs),
+            size=size_of(ours) + size_of(theirs),
+            float32=are_floats((ours, theirs)),
+        )
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
         left, right = _in_set(left), _in_set(right)
@@ -364,6 +370,7 @@ def answer(outer: OuterQuery, alias: str) -> PublicSubquery:
                 scale=scale(output.expr),
                 decimal=decimal_digits(output.expr),
                 inexact=is_inexact(output.expr),
+                float32=is_float(output.expr),
             ),
         )
         for name, output in zip(names, outer.outputs, strict=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.analysis.floats import is_exact
 from dpsql.backends import trial
 from dpsql.plan.expr import Call, Expr, Literal, walk
 from dpsql.plan.types import Type
@@ -45,7 +46,7 @@ def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
             "these constants have no value: a conversion, a division or a sum of them fails",
             "write the value out, or NULL if none is meant",
         )
-    return replace(constant(source, node, found), type=expr.type)
+    return replace(constant(source, node, found), type=expr.type, exact=is_exact(expr))
 
 
 def _may_be_null(expr: Expr) -> bool:

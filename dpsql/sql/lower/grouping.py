@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dpsql.analysis.decimals import decimal_digits
+from dpsql.analysis.floats import is_float
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
@@ -125,7 +126,8 @@ class Grouping(ABC):
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         digits = decimal_digits(expr)
-        made = str(expr.type) if digits is None else f"DECIMAL({digits[0]},{digits[1]})"
+        made = "FLOAT" if is_float(expr) else str(expr.type)
+        made = made if digits is None else f"DECIMAL({digits[0]},{digits[1]})"
         return Literal(stored or made, Type.VARCHAR)
 
     def items(self) -> list[Item]:

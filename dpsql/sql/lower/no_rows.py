@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
+from dpsql.analysis.floats import is_float
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
 from dpsql.plan.types import Type
@@ -47,7 +48,14 @@ def without_rows(context: Context, node: exp.Expr, outputs: Sequence[Output]) ->
 
 
 def _facts(expr: Expr) -> Facts:
-    return Facts(expr.type, "", scale=scale(expr), decimal=decimal_digits(expr), inexact=is_inexact(expr))
+    return Facts(
+        expr.type,
+        "",
+        scale=scale(expr),
+        decimal=decimal_digits(expr),
+        inexact=is_inexact(expr),
+        float32=is_float(expr),
+    )
 
 
 def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:

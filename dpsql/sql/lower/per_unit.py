@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, scale
+from dpsql.analysis.floats import is_float
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.listed_keys import is_listed
 from dpsql.analysis.stability import most_rows
@@ -301,5 +302,10 @@ class Groups(Grouping):
             decimal = None if held is None else decimal_digits(held)
             if decimal is not None and entry.adds:
                 decimal = MOST_DIGITS, decimal[1]
-            self.facts.append(Facts(result, "", ends, nullable=entry.nullable, scale=digits, decimal=decimal))
+            single = held is not None and not entry.adds and is_float(held)
+            self.facts.append(
+                Facts(
+                    result, "", ends, nullable=entry.nullable, scale=digits, decimal=decimal, float32=single
+                )
+            )
         return self._column(self.aggregated.index(item))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from sqlglot import exp
@@ -22,6 +22,7 @@ from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
+from dpsql.sql.lower.floats import of_one_width
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.id_texts import stored_form
 from dpsql.sql.lower.members import listed, member_of
@@ -194,7 +195,7 @@ def _negate(self: Scalars, node: exp.Expr) -> Expr:
 
 def _negative(self: Scalars, node: exp.Expr, operand: Expr) -> Expr:
     if isinstance(operand, Literal) and operand.type.numeric:
-        return Literal(-operand.value, operand.type)  # type: ignore[operator]
+        return replace(operand, value=-operand.value)  # type: ignore[operator]
     return self.call(node, "negate", operand)
 
 
@@ -264,6 +265,7 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
             others += [_given_constant(self, item, each) for each in given]
         else:
             others.append(constant_of(self.source, item, self.lower(item)))
+    value, *others = of_one_width(value, *others)
     constants = [other for other in others if isinstance(other, Literal)]
     parts = [self.call(node, "in", value, *constants)] if constants else []
     parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
@@ -367,13 +369,8 @@ def _matched(self: Scalars, node: exp.Expr, escape: Expr | None) -> Expr:
 
 def _between(self: Scalars, node: exp.Expr) -> Expr:
     operand, low, high = self.source.take(node, "this", "low", "high")
-    value = self.lower(operand)
-    return self.call(
-        node,
-        "and",
-        self.call(node, "ge", value, self.lower(low)),
-        self.call(node, "le", value, self.lower(high)),
-    )
+    value, least, most = of_one_width(self.lower(operand), self.lower(low), self.lower(high))
+    return self.call(node, "and", self.call(node, "ge", value, least), self.call(node, "le", value, most))
 
 
 def _cast(self: Scalars, node: exp.Expr) -> Expr:

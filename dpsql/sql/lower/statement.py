@@ -17,6 +17,7 @@ from sqlglot import exp
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.base import Aggregate
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits
+from dpsql.analysis.floats import is_float
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
@@ -392,7 +393,7 @@ class _Releasing(Grouping):
     def key(self, index: int) -> Released:
         """A key of the released table."""
         key = self.keys[index]
-        return Released(f"k{index}", key.type, decimal=decimal_digits(key))
+        return Released(f"k{index}", key.type, decimal=decimal_digits(key), float32=is_float(key))
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""

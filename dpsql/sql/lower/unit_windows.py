@@ -15,6 +15,7 @@ from sqlglot import exp
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.decimals import decimal_digits, scale
 from dpsql.analysis.domains import domain
+from dpsql.analysis.floats import is_float
 from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
@@ -139,6 +140,7 @@ def _facts(window: Windowed, rows: int) -> Facts:
         nullable=window.function not in _ALWAYS,
         scale=scale(window),
         decimal=decimal_digits(window),
+        float32=is_float(window),
     )
 
 

@@ -1,0 +1,86 @@
+"""Which expressions are FLOAT in the engine, with 32 bits, though they are read as DOUBLE here.
+
+Of FLOAT and whole numbers or DECIMAL the engine makes FLOAT, of FLOAT and DOUBLE it makes DOUBLE; so in comparisons.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from dpsql.aggregates.windows import OVER
+from dpsql.analysis.decimals import scale
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, walk
+from dpsql.plan.types import Type
+
+ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
+"""Functions whose result on FLOAT is that on DOUBLE, rounded to FLOAT."""
+_ALIKE = frozenset(
+    {
+        *("negate", "abs", "round", "floor", "ceil", "trunc", "remainder"),
+        *("least", "greatest", "coalesce", "case"),
+    }
+)
+"""Further functions whose result is FLOAT where their arguments are; it is one that need not be rounded."""
+_OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
+
+
+def is_float(expr: Expr) -> bool:
+    """Whether the engine's value is FLOAT; what `sql.lower.floats` has rounded to FLOAT is."""
+    if expr.type is not Type.DOUBLE:
+        return False
+    match expr:
+        case Column():
+            return expr.facts.float32
+        case Released():
+            return expr.float32
+        case Scalar():
+            return is_float(expr.outer.outputs[0].expr)
+        case Windowed():
+            return OVER[expr.function].keeps_scale and expr.function != "sum" and is_float(expr.arguments[0])
+        case Call():
+            name = expr.function.name
+            if name == "nullif":
+                return is_float(expr.arguments[0])
+            return name == "cast_float" or (name in _ALIKE and are_floats(together(name, expr.arguments)))
+        case _:
+            return False
+
+
+def together(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The arguments of a call that are of one type in the engine: neither conditions nor numbers of digits."""
+    if name in _OF_FIRST:
+        return (arguments[0],)
+    if name == "case":
+        *cases, last = arguments
+        return (*cases[1::2], last) if len(arguments) % 2 else tuple(arguments[1::2])
+    return tuple(arguments)
+
+
+def are_floats(arguments: Sequence[Expr]) -> bool:
+    """Whether the engine reads all of these as FLOAT where they stand together."""
+    found = [is_float(argument) for argument in arguments]
+    return any(found) and all(
+        known or is_exact(argument) for known, argument in zip(found, arguments, strict=True)
+    )
+
+
+def is_exact(expr: Expr) -> bool:
+    """Whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
+    constants = (part for part in walk(expr) if isinstance(part, Literal))
+    if not all(constant.exact or constant.type is not Type.DOUBLE for constant in constants):
+        return False
+    return isinstance(expr, Literal) or scale(expr) is not None
+
+
+def nearest_float(value: float) -> float | None:
+    """The FLOAT nearest to a number; None where that is infinite.
+
+    >>> nearest_float(0.1), nearest_float(1e39)
+    (0.10000000149011612, None)
+    """
+    try:
+        (found,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return None
+    return float(found)
