@@ -163,8 +163,9 @@ def formatted(_: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
 def rewritten(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
     """Bound what REGEXP_REPLACE gives: for each match, the constant part of the new text, and groups that are parts of it.
 
-    Matches do not overlap, so that a group that is referred to adds no more than the whole text. Of all matches there are
-    at most one for each byte, and one more if a match may be empty.
+    Matches do not overlap, so that a group that is referred to adds no more than the whole text. Of all matches there is
+    at most one for each byte, and one more if a match may be empty. A reference, which is two bytes of the new text, stands
+    for what it adds to each match beside.
     """
     pattern, new = Pattern(_text(arguments[1])), _text(arguments[2])
     references = sum(new.count(f"\\{digit}") for digit in range(10))
@@ -172,7 +173,7 @@ def rewritten(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
     if not _everywhere(arguments):
         return size.times(1 + references) + constant_size(fixed)
     if pattern.consumes:
-        return size.times(references + max(1, fixed))
+        return size.times(max(1, fixed))
     return size.times(1 + references + fixed) + constant_size(fixed)
 
 

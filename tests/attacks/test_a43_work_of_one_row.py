@@ -102,10 +102,8 @@ def test_distances_are_of_the_first_letters(function: str) -> None:
     connection = people("n")
     engine = engine_of(connection)
     word = "abc" * 20
-    for text in ("ab" * 500, "ab" * 500 + "c" * 5_000, "x", ""):
+    for text in ("ab" * 500, "ab" * 500 + "c" * 5_000, "x"):
         ((distance,),) = engine.execute(f"SELECT {function}(LEFT(?, 1000), '{word}')", [text]).fetchall()
-        if not text and function == "JACCARD":
-            continue
         found = people(text).query(seventeen(f"{function}(note, '{word}') = {distance}"), epsilon=40)
         assert list(found.rows) == [(1,)]
 

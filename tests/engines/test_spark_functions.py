@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -60,6 +61,8 @@ _NEAR = frozenset(
 )
 """Functions that a library of mathematics computes, which differ in the last digits."""
 SPARK = SparkDialect()
+SPARK_COLUMN = '"t0"."c"'
+"""How the column of a call is written."""
 PARTS = 12
 """In how many parts the entries are tried: few statements of many calls each take less time than many of few."""
 
@@ -246,3 +249,51 @@ def test_patterns_with_escapes(rows: Any) -> None:
     refused = {str(found.arguments[1]) for found in escapes() if found not in wanted}
     assert refused == {"'!é%'", "'%!A%'"}
     assert of_texts(rows, wanted, ESCAPED_TEXTS) == bench().of_texts(wanted, ESCAPED_TEXTS)
+
+
+LIKES = (
+    "%a%b%",
+    "a%b%c",
+    "%a_b%c%",
+    "%%a%%b%%",
+    "a%%_b_%a",
+    "%é%😀%",
+    "_%a%b",
+    "%a.%*b%",
+    "%'%\\\\%",
+    "%a%a%a%ab",
+)
+
+
+def test_like_of_many_parts_means_the_same(spark: Any) -> None:
+    """Patterns with several % are expressions that find each part at its first place, over texts of few letters."""
+    drawn = random.Random(3)
+    texts = ["".join(drawn.choices("abc.é😀_*\\'\n", k=drawn.randint(0, 9))) for _ in range(300)]
+    for pattern in LIKES:
+        for name in ("like", "ilike"):
+            built = build(FUNCTIONS[name], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
+            assert built is not None
+            with written_in(SPARK):
+                shown = write(built).replace(SPARK_COLUMN, "c")
+            assert "RLIKE" in shown or pattern.strip("%").count("%") < 1
+            rows = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
+            found = spark.sql(f"SELECT {shown} FROM VALUES {rows} AS t(i, c) ORDER BY i").collect()
+            assert [row[0] for row in found] == [row[0] for row in bench().of_texts([built], texts)], pattern
+
+
+def test_like_does_not_go_back(spark: Any) -> None:
+    """A text that matches all parts but the last in many ways takes no longer than one that matches none."""
+
+    def took(pattern: str) -> float:
+        built = build(FUNCTIONS["like"], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
+        assert built is not None
+        with written_in(SPARK):
+            shown = write(built).replace(SPARK_COLUMN, "c")
+        began = time.perf_counter()
+        spark.sql(
+            f"SELECT {shown} FROM (SELECT REPEAT('a', 1300 + CAST(id AS INT)) AS c FROM RANGE(1))"
+        ).collect()
+        return time.perf_counter() - began
+
+    took("%a%q%")
+    assert took("%a%a%ab") < 5 * took("%q%a%ab") + 2

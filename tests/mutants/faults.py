@@ -32,6 +32,7 @@ from . import (
     staircase,
     suggested,
     synthesis,
+    texts,
     units,
 )
 
@@ -44,6 +45,7 @@ FAULTS = tuple(
         units,
         chains,
         emitted,
+        texts,
         analysis,
         consistency,
         clamping,

@@ -144,6 +144,22 @@ def test_texts_of_chains_are_within_their_bounds(short: Connection) -> None:
     assert found.count(True) >= len(found) // 4
 
 
+def test_stored_texts_are_read_bounded(long: Connection) -> None:
+    """What is longer is NULL: it equals nothing, and no text of it is in any group."""
+    engine, found = engine_of(long), []
+    for sql in (
+        "SELECT note, COUNT(*) FROM people GROUP BY note",
+        "SELECT COUNT(*) FROM people WHERE note > 'a'",
+    ):
+        (part,) = prepared(long, sql).releases
+        text = part.statement.sql
+        found.append(text.count(str(MOST_STORED)))
+        engine.execute(text).fetchall()
+    assert min(found) >= 1
+    rows = long.query("SELECT COUNT(*) FROM people WHERE note IS NULL", epsilon=40).rows
+    assert list(rows) == [(1,)]
+
+
 def test_accepted_chains_fail_on_no_long_text(long: Connection) -> None:
     """The statement of the engine runs on rows with texts as long as they can be."""
     engine = engine_of(long)
