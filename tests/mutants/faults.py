@@ -33,6 +33,7 @@ from . import (
     suggested,
     synthesis,
     units,
+    work,
 )
 
 FAULTS = tuple(
@@ -42,6 +43,7 @@ FAULTS = tuple(
         meaning,
         asking,
         units,
+        work,
         chains,
         emitted,
         analysis,
