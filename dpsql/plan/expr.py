@@ -54,6 +54,7 @@ class Facts:
     inexact: bool = field(default=False, compare=False)
     widened: bool = field(default=False, compare=False)
     size: int = field(default=0, compare=False)
+    bits: int = field(default=64, compare=False)
 
     @property
     def is_unit(self) -> bool:

@@ -32,7 +32,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.lower.calls import is_widened
+from dpsql.sql.lower.calls import bits, is_widened
 from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest
@@ -77,6 +77,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         inexact=is_inexact(expr),
         widened=is_widened(expr),
         size=0 if is_answered(relation) and not is_private(relation) else size_of(expr),
+        bits=bits(expr),
     )
 
 
@@ -229,7 +230,8 @@ def put_together(
         )
         # A condition on the column is put on both sides.
         size = size_of(ours) + size_of(theirs)
-        facts = replace(facts, inexact=is_inexact(ours) or is_inexact(theirs), size=size)
+        inexact = is_inexact(ours) or is_inexact(theirs)
+        facts = replace(facts, inexact=inexact, size=size, bits=max(bits(ours), bits(theirs)))
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
         left, right = _in_set(left), _in_set(right)
