@@ -57,6 +57,7 @@ class Facts:
     widened: bool = field(default=False, compare=False)
     size: int = field(default=0, compare=False)
     float32: bool = field(default=False, compare=False)
+    bits: int = field(default=64, compare=False)
 
     @property
     def is_unit(self) -> bool:

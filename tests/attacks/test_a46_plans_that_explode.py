@@ -24,7 +24,7 @@ from dpsql.functions import call
 from dpsql.mechanisms import PartitionSelection
 from dpsql.plan.expr import Call, Column, Expr, Facts, columns, size_of, substituted, walk
 from dpsql.plan.types import Type
-from dpsql.planning.partition_selection import enough_epsilon
+from dpsql.planning.partition_selection import OptimalPartitionSelection, enough_epsilon
 
 MOST_CALLS = 3_000_000
 """Python makes so many calls in about a second."""
@@ -148,6 +148,13 @@ def test_chains_of_derived_tables_are_planned_in_bounded_work(item: str, levels:
     assert explained(connect(), sql) in ("", "too_long")
 
 
+@pytest.mark.parametrize("item", ["x * x + x AS x", "CASE WHEN x > 2 THEN x ELSE x + 1 END AS x"])
+def test_what_an_engine_would_write_out_is_refused(item: str) -> None:
+    """PostgreSQL puts what columns are computed from in their place, at whatever depth: so the size counts that."""
+    for levels, code in ((5, ""), (9, "too_long"), (15, "too_long")):
+        assert explained(connect(), nested(levels, f"pid, s, {item}", ROWS, COUNT)) == code
+
+
 @pytest.mark.parametrize("item", TEXTS)
 @pytest.mark.parametrize("levels", [3, 6, 14])
 def test_chains_of_texts_are_planned_in_bounded_work(item: str, levels: int) -> None:
@@ -236,6 +243,25 @@ def test_growing_statements_are_planned_in_bounded_work(name: str) -> None:
         assert explained(con, written(size)) in ("", "too_long", "too_deep", "fanout"), size
 
 
+def test_a_whole_statement_is_bounded() -> None:
+    """Many expressions, each within its limit, are more than a statement may have; half as many are planned."""
+    con = connect()
+    item = " + ".join(["lvl"] * 19)
+    for number, code in ((45, ""), (99, "too_long")):
+        items = ", ".join(f"SUM(x * {place} + x + {item})" for place in range(number))
+        sql = f"SELECT {items} FROM (SELECT pid, lvl, {' + '.join(['lvl'] * 19)} AS y, y + y + y + y AS x FROM visits) AS q"
+        assert explained(con, sql) == code
+
+
+def test_conditions_of_all_levels_are_bounded() -> None:
+    """Conditions of derived tables are put at one scan by the engine, so that they count together."""
+    con, query = connect(), "SELECT pid, s, lvl AS x FROM visits"
+    for level, code in enumerate(("", "", "", "too_long")):
+        said = " AND ".join(f"x <> {place + 100 * level}" for place in range(9, 99))
+        query = f"SELECT pid, s, x FROM ({query}) AS q{level} WHERE {said}"
+        assert explained(con, f"SELECT COUNT(*) FROM ({query}) AS q") == code
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_chains_are_planned_in_bounded_work(seed: int) -> None:
     """Levels of several kinds, drawn at random, on top of each other."""
@@ -283,11 +309,12 @@ def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
         whole = careless(whole, item)
     assert len(built) > 3**6
     shared = item
-    for _ in range(40):
-        (column,) = set(columns(shared))
-        shared = substituted(shared, {column: item})
+    with counted():
+        for _ in range(40):
+            (column,) = set(columns(shared))
+            shared = substituted(shared, {column: item})
+        assert len(list(walk(shared))) < 1000
     assert size_of(shared) > 3**40
-    assert len(list(walk(shared))) < 1000
 
 
 ENTRIES: dict[str, Callable[[Connection, float], object]] = {
@@ -336,6 +363,15 @@ def test_choosing_keys_takes_no_more_work_for_a_larger_loss(accountant: str) -> 
             assert len(con.query("SELECT DISTINCT s FROM visits", epsilon=loss, replay=False).rows) == 4
         numbers.append(calls.number)
     assert max(numbers) < 1.5 * numbers[0]
+
+
+def test_the_selection_of_keys_spends_no_more_than_is_enough() -> None:
+    """At ε 2,000 the law of the selection is that of a far smaller ε, and the charge is of 2,000."""
+    planned = connect(10**12).plan("SELECT DISTINCT s FROM visits", epsilon=2_000)
+    selection = planned.plan.selection
+    assert isinstance(selection, OptimalPartitionSelection)
+    assert selection.mechanism.epsilon == enough_epsilon(selection.mechanism.delta) < 200
+    assert planned.terms.epsilon == 2_000
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 4), Fraction(1, 10**6), Fraction(1, 10**30)])

@@ -48,7 +48,7 @@ def differs(world: World, sql: str, *, ordered: bool = False, mild: bool = False
         return answered
     names, ours = answered
     theirs = plainly(world, sql)
-    if agree(names, ours, theirs, ordered=ordered, mild=mild):
+    if agree(names, ours, theirs, ordered=ordered, mild=mild, roots="STDDEV" in sql.upper()):
         return None
     return Find("mismatch", sql, shown(ours), shown(theirs))
 
@@ -83,14 +83,17 @@ def agree(
     *,
     ordered: bool = False,
     mild: bool = False,
+    roots: bool = False,
 ) -> bool:
     """Whether the rows are the same; ours may have groups that nobody is in, which `n0` counts, or each `…_n` of a PIVOT.
 
-    A value in order of size of no rows, `r…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0.
+    A value in order of size of no rows, `r…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0. With
+    `roots`, values may be standard deviations: the variance has a lattice, and its root is as near as their squares are.
     """
     if ordered:
-        return len(ours) == len(theirs) and all(map(_same_by(names), ours, theirs))
-    same, left = _same_by(["s"] * len(names) if mild else names), sorted(ours, key=_order)
+        return len(ours) == len(theirs) and all(map(_same_by(names, roots=roots), ours, theirs))
+    same = _same_by(["s"] * len(names) if mild else names, roots=roots)
+    left = sorted(ours, key=_order)
     for row in sorted(theirs, key=_order):
         place = next((at for at, mine in enumerate(left) if same(mine, row)), None)
         if place is None:
@@ -104,7 +107,7 @@ def agree(
     )
 
 
-def _same_by(names: Sequence[str]) -> Callable[[Row, Row], bool]:
+def _same_by(names: Sequence[str], *, roots: bool = False) -> Callable[[Row, Row], bool]:
     letters = [name[:1] for name in names]
     (*_, counted) = [None, *(place for place, name in enumerate(names) if name == "n0")]
 
@@ -112,6 +115,7 @@ def _same_by(names: Sequence[str]) -> Callable[[Row, Row], bool]:
         nobody = counted is not None and ours[counted] == 0
         return all(
             _same(a, b)
+            or (roots and _same_squares(a, b))
             or (b is None and ((letter == "r" and not nobody) or (letter == "s" and a == 0)))
             or (letter == "q" and (a is None) == (b is None))
             for a, b, letter in zip(ours, theirs, letters, strict=True)
@@ -130,6 +134,12 @@ def _same(ours: Any, theirs: Any) -> bool:
     if type(ours) is not type(theirs) and {type(ours), type(theirs)} == {dt.date, dt.datetime}:
         return False
     return bool(ours == theirs)
+
+
+def _same_squares(ours: Any, theirs: Any) -> bool:
+    """Whether two numbers are roots of the same, up to the lattice of what they are roots of."""
+    real = isinstance(ours, float) and isinstance(theirs, float)
+    return real and ours * theirs >= 0 and math.isclose(ours**2, theirs**2, abs_tol=_STEP)
 
 
 def _order(row: Row) -> str:

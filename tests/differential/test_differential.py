@@ -72,6 +72,16 @@ def test_what_was_found(world: World, sql: str) -> None:
     assert found is None, str(found)
 
 
+def test_a_standard_deviation_is_as_near_as_its_variance() -> None:
+    """Equal values have a variance of a lattice step for 0; larger deviations and other values are told apart."""
+    assert agree(("a",), [(0.000149,)], [(0.0,)], roots=True)
+    assert not agree(("a",), [(0.000149,)], [(0.0,)])
+    assert not agree(("a",), [(0.01,)], [(0.0,)], roots=True)
+    assert not agree(("a",), [(5.001,)], [(5.0,)], roots=True)
+    assert not agree(("a",), [(-5.0,)], [(5.0,)], roots=True)
+    assert not agree(("n",), [(1,)], [(0,)], roots=True)
+
+
 def test_no_noise_is_left(world: World) -> None:
     """Counts and sums are exact, so a difference of one row is seen."""
     sql = "SELECT COUNT(*) AS n, SUM(cost) AS c, COUNT(DISTINCT pid) AS u FROM visits"

@@ -17,6 +17,7 @@ from functions.pools import Bench, calls, read_by, signatures, texts
 from properties.printing import scalar
 from sqlglot import exp
 
+import dpsql
 from dpsql.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
 from dpsql.plan.expr import Call, Expr, Function
 from dpsql.plan.types import Type
@@ -146,3 +147,26 @@ def test_every_name_is_read(name: str) -> None:
                 for spelt in (name, name.title()):
                     text = f"{spelt}({', '.join(map(scalar, call.arguments))})"
                     assert read_back(text, call) == call, text
+
+
+def test_a_negative_number_has_the_bits_of_its_type() -> None:
+    """BIT_COUNT of a column counts as many bits as DuckDB has for its type, through derived tables and unions too."""
+    database = duckdb.connect()
+    kinds = {"t": "TINYINT", "s": "SMALLINT", "i": "INTEGER", "b": "BIGINT"}
+    items = ", ".join(f"CAST(-3 AS {kind}) AS {name}" for name, kind in kinds.items())
+    database.execute(f"CREATE TABLE numbers AS SELECT i AS id, {items} FROM range(9) AS r(i)")
+    columns = {name: {"type": kind.lower(), "bounds": [-9, 9]} for name, kind in kinds.items()}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**9},
+        "tables": {"numbers": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
+    }
+    con = dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**6)
+    derived = "(SELECT id, s AS x FROM numbers UNION ALL SELECT id, i FROM numbers) AS q"
+    for sql in (
+        *(f"SELECT SUM(BIT_COUNT({name})) FROM numbers" for name in kinds),
+        *(f"SELECT SUM(BIT_COUNT(x)) FROM (SELECT id, {name} AS x FROM numbers) AS q" for name in kinds),
+        f"SELECT SUM(BIT_COUNT(x)) FROM {derived}",
+    ):
+        assert con.query(sql).rows == tuple(database.execute(sql).fetchall()), sql

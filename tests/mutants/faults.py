@@ -34,6 +34,7 @@ from . import (
     synthesis,
     texts,
     units,
+    work,
 )
 
 FAULTS = tuple(
@@ -43,6 +44,7 @@ FAULTS = tuple(
         meaning,
         asking,
         units,
+        work,
         chains,
         emitted,
         texts,

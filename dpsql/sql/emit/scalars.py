@@ -6,15 +6,16 @@ reaches the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from dpsql.aggregates.windows import OVER
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed
+from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed, windowed
 from dpsql.plan.render import frame_text
 from dpsql.plan.types import Pairs, Type, Value
 from dpsql.sql.emit.dialect import dialect
 
+_TRY, _VALUES = "TRY(", '"#values"'
 MAX_INTEGER = 2**63 - 1
 """The largest constant of type BIGINT; its negative is the smallest that is used."""
 
@@ -103,6 +104,20 @@ def _call(expr: Call) -> str:
         for index, argument in enumerate(expr.arguments)
     ]
     template = _template(expr)
+    outside = [
+        place for place, argument in enumerate(expr.arguments) if _TRY in template and windowed(argument)
+    ]
+    if outside:
+        # No window may stand within TRY: it is computed before, and a function of its value is tried.
+        fields = ", ".join(f"'a{place}': {arguments[place]}" for place in outside)
+        for place in outside:
+            arguments[place] = f"{_VALUES}.a{place}"
+        return f"LIST_TRANSFORM([{{{fields}}}], LAMBDA {_VALUES}: {_filled(template, arguments)})[1]"
+    return _filled(template, arguments)
+
+
+def _filled(template: str, arguments: Sequence[str]) -> str:
+    """The template with these arguments in its holes."""
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),

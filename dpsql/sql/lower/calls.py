@@ -29,6 +29,7 @@ from dpsql.sql.read.rejection import Source
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
 """Most calls in an expression in which aliases, BETWEEN and CASE operands, and columns of derived tables, are written out.
@@ -54,6 +55,8 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
+    if name == "bit_count":
+        arguments = tuple(map(_own_bits, arguments))
     arguments = _with_constants(source, node, name, compared(name, before_cast(name, arguments)))
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
@@ -116,6 +119,19 @@ def _as_text(argument: Expr) -> Expr:
         or call("cast_varchar", _whole_again(argument))
         or argument
     )
+
+
+def bits(expr: Expr) -> int:
+    """How many bits a whole number has in the engine: those of a column's type, in derived tables too, and 64 if computed."""
+    return _BITS.get(expr.facts.engine_type, expr.facts.bits) if isinstance(expr, Column) else 64
+
+
+def _own_bits(argument: Expr) -> Expr:
+    """A number with the bits that its column has: read as 64, a negative one has more."""
+    low = interval(argument).low
+    if bits(argument) == 64 or (low is not None and low >= 0):
+        return argument
+    return call("bit_and", argument, Literal(2 ** bits(argument) - 1, Type.INTEGER)) or argument
 
 
 def _readings(

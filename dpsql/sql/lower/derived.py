@@ -33,7 +33,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.lower.calls import is_widened
+from dpsql.sql.lower.calls import bits, is_widened
 from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest
@@ -79,6 +79,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         widened=is_widened(expr),
         size=0 if is_answered(relation) and not is_private(relation) else size_of(expr),
         float32=is_float(expr),
+        bits=bits(expr),
     )
 
 
@@ -235,6 +236,7 @@ def put_together(
             inexact=is_inexact(ours) or is_inexact(theirs),
             size=size_of(ours) + size_of(theirs),
             float32=are_floats((ours, theirs)),
+            bits=max(bits(ours), bits(theirs)),
         )
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
