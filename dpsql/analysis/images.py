@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, group_key, listed, narrowed, whole_values
@@ -64,6 +64,8 @@ class Images:
 
     facts: PublicFacts
     relation: Relation
+    found: dict[tuple[int, str, str], Domain | None] = field(default_factory=dict, compare=False, repr=False)
+    """The values of columns, by the identity of the relation: derived tables within each other share columns."""
 
     def of(self, expr: Expr, known: Known) -> Domain | None:
         """Every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
@@ -105,6 +107,12 @@ class Images:
 
     def _values(self, column: Column, known: Known) -> Domain | None:
         """The values of a column in the rows that conditions on it alone leave."""
+        place = id(self.relation), column.source, column.name
+        if place not in self.found:
+            self.found[place] = self._computed_values(column, known)
+        return self.found[place]
+
+    def _computed_values(self, column: Column, known: Known) -> Domain | None:
         stated = domain(column, known, listed(self.relation)) or whole_values(column, known, MAX_COMBINATIONS)
         traced = self._traced(column)
         if traced is not None:
@@ -167,7 +175,7 @@ class Images:
         if item is None:
             return None
         inner = source.input
-        values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner))
+        values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner, self.found))
         # Where a LEFT JOIN finds no row there is NULL.
         outer = column.source in optional_sources(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
