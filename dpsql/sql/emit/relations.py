@@ -393,6 +393,18 @@ def _table(scan: Scan) -> str:
     return text
 
 
+def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]) -> str:
+    """The query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
+    sides = []
+    for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
+        unit, source = _owned(scan, values=[dialect().widened(key) for key in keys])
+        items = [f"{dialect().widened(key)} AS {_key(place)}" for place, key in enumerate(keys)]
+        sides.append(_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
+    equal = [f"a.{_key(place)} = b.{_key(place)}" for place in range(len(on))]
+    crossing = _select((), f"({sides[1]}) AS b", [*equal, f"b.{UNIT} <> a.{UNIT}"])
+    return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
+
+
 def _owned(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
 
