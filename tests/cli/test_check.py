@@ -230,7 +230,7 @@ def test_check_counts_rows_whose_link_crosses_units(run: Run, tmp_path: Path) ->
         """
 version: 1
 privacy_unit: author
-budget: {epsilon: 1}
+budget: {epsilon: 10}
 tables:
   posts: {unit: author, rows_per_unit: 5, columns: {id: {type: integer}}}
   comments: {unit: author, rows_per_unit: 100, links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}

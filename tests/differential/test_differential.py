@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from differential.grammar import about_keys
 from differential.oracle import Refusal, agree, differs
 from differential.regressions import MISMATCHES
 from differential.search import search, small
@@ -34,6 +35,25 @@ def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
     found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK))
     assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_keys_mean_what_duckdb_means(world: World, block: int) -> None:
+    """So are groups by keys that are finer than the unit, and no public key is shown that a condition excludes."""
+    found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK), draw=about_keys)
+    assert found is None, str(found)
+    assert counts["compared"] > BLOCK / 2, counts
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_other_keys_mean_what_duckdb_means(world: World) -> None:
+    """As above, of 5,000 statements that nobody has tried."""
+    first = random.SystemRandom().randrange(10**9)
+    print("first", first)
+    found, counts = search(world, range(first, first + 20_000), most=5_000, draw=about_keys)
+    assert found is None, f"from {first} on: {found}"
+    assert counts["compared"] == 5_000, counts
 
 
 @pytest.mark.deep

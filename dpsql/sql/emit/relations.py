@@ -9,7 +9,7 @@ private SQL with bounded user contribution", section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -354,8 +354,10 @@ def constant_rows(source: Values) -> str:
 
 def _list(values: Sequence[Value], kind: Type) -> str:
     """The values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
-    written = {Type.INTEGER: repr, Type.DOUBLE: repr, Type.VARCHAR: _quoted, Type.DATE: str}.get(kind)
-    if written is not None:
+    if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE):
+        written: Callable[[Value], str] = (
+            _quoted if kind is Type.VARCHAR else str if kind is Type.DATE else repr
+        )
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
         return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"

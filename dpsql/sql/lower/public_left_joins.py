@@ -106,6 +106,7 @@ def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
 def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) -> None:
     """Refuses conditions that may be true of public rows without a private row: these are not among the joined rows."""
     while isinstance(relation, (Filter, SemiJoin)):
+        asked: list[Expr]
         if isinstance(relation, Filter):
             asked = [part for part in conjuncts(relation.predicate) if _reads(part, name)]
         else:
