@@ -13,11 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, group_key, listed, narrowed, whole_values
-from dpsql.analysis.intervals import Known, conditions, conjuncts, interval
+from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
 from dpsql.plan.dependencies import needs, steps
@@ -64,16 +63,28 @@ class Images:
 
     facts: PublicFacts
     relation: Relation
+    found: dict[tuple[int, str, str], Domain | None] = field(default_factory=dict, compare=False, repr=False)
+    """The values of columns, by the identity of the relation: derived tables within each other share columns."""
 
     def of(self, expr: Expr, known: Known) -> Domain | None:
         """Every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
         read = tuple(sorted(dict.fromkeys(columns(expr)), key=str))
         if not read or not all(map(_is_alike, walk(expr))) or _elsewhere(expr, known):
             return None
+        if not self._are_possible:
+            return ()
         given = {column: self._values(column, known) for column in read}
         if any(values is None for values in given.values()):
             return self._left(expr, known)
         return self._computed(expr, {column: values or () for column, values in given.items()}, known)
+
+    @property
+    def _are_possible(self) -> bool:
+        """Whether conditions on nothing but constants and public values are true."""
+        settled = [part for part in _conditions(self.relation) if not any(columns(part))]
+        asked = [part for part in settled if all(map(_is_alike, walk(part)))]
+        whole = Column(_BOX, "whole", Facts(Type.BOOLEAN, ""))
+        return _image(self.facts, whole, asked, {whole: (True,)}) != () if asked else True
 
     def _computed(self, expr: Expr, given: dict[Column, Domain], known: Known) -> Domain | None:
         """The values of an expression for combinations of values of the columns that it reads."""
@@ -105,6 +116,12 @@ class Images:
 
     def _values(self, column: Column, known: Known) -> Domain | None:
         """The values of a column in the rows that conditions on it alone leave."""
+        place = id(self.relation), column.source, column.name
+        if place not in self.found:
+            self.found[place] = self._computed_values(column, known)
+        return self.found[place]
+
+    def _computed_values(self, column: Column, known: Known) -> Domain | None:
         stated = domain(column, known, listed(self.relation)) or whole_values(column, known, MAX_COMBINATIONS)
         traced = self._traced(column)
         if traced is not None:
@@ -132,6 +149,7 @@ class Images:
                     if outside == {column} and _is_known(right) and all(map(_is_alike, walk(on))):
                         yield relation
                 case Join(right=right) if _is_known(right):
+                    both: Expr | None
                     pairs = [(ours, theirs) for ours, theirs in relation.on if set(columns(ours)) == {column}]
                     equal = [call("eq", ours, theirs) for ours, theirs in pairs]
                     there = [
@@ -139,10 +157,10 @@ class Images:
                         for part in conditions
                         if {read.source for read in columns(part)} == {right.alias}
                     ]
-                    on = _all([part for part in (*equal, *there) if part is not None])
+                    both = _all([part for part in (*equal, *there) if part is not None])
                     found = relation.kind is JoinKind.INNER or any(map(_rejects_null, there))
-                    if found and pairs and on is not None and all(map(_is_alike, walk(on))):
-                        yield SemiJoin(right, right, on)
+                    if found and pairs and both is not None and all(map(_is_alike, walk(both))):
+                        yield SemiJoin(right, right, both)
             relation = relation.left if isinstance(relation, Join) else relation.input
 
     def _left(self, expr: Expr, known: Known) -> Domain | None:
@@ -167,7 +185,7 @@ class Images:
         if item is None:
             return None
         inner = source.input
-        values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner))
+        values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner, self.found))
         # Where a LEFT JOIN finds no row there is NULL.
         outer = column.source in optional_sources(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
@@ -177,7 +195,7 @@ def _conditions(relation: Relation) -> Iterator[Expr]:
     """The conditions that are true of the rows of a relation: of WHERE, and of ON of inner joins."""
     match relation:
         case Filter():
-            yield from conjuncts(relation.predicate)
+            yield from _conjuncts(relation.predicate)
             yield from _conditions(relation.input)
         case SemiJoin():
             yield from _conditions(relation.input)
@@ -185,7 +203,7 @@ def _conditions(relation: Relation) -> Iterator[Expr]:
             if relation.kind is JoinKind.INNER:
                 equal = (call("eq", *pair) for pair in relation.on)
                 yield from (part for part in equal if part is not None)
-                yield from () if relation.also is None else conjuncts(relation.also)
+                yield from () if relation.also is None else _conjuncts(relation.also)
             yield from _conditions(relation.left)
 
 
@@ -201,11 +219,10 @@ def _is_known(source: Source) -> bool:
 
 def _all(parts: Sequence[Expr]) -> Expr | None:
     """The condition that all of some conditions are true."""
-    return (
-        reduce(lambda both, part: None if both is None else call("and", both, part), parts[1:], parts[0])
-        if parts
-        else None
-    )
+    found: Expr | None = parts[0] if parts else None
+    for part in parts[1:]:
+        found = None if found is None else call("and", found, part)
+    return found
 
 
 def _among(values: Domain, others: Domain | None) -> Domain:
@@ -224,6 +241,15 @@ def _matched(facts: PublicFacts, column: Column, match: SemiJoin, values: Domain
         OuterQuery(replace(match, input=box, on=_with(match.on, {column: named})), (Output("k0", named),))
     )
     return tuple(group_key(value) for (value,) in rows)
+
+
+def _conjuncts(predicate: Expr) -> Iterator[Expr]:
+    """The conditions that are true where a predicate is, truth values of columns and constants among them."""
+    if isinstance(predicate, Call) and predicate.function.name == "and":
+        for part in predicate.arguments:
+            yield from _conjuncts(part)
+    else:
+        yield predicate
 
 
 def conditions_on_keys(release: Release) -> Iterator[Expr]:

@@ -1,5 +1,8 @@
 """Which group keys are listed, so that each of their values is shown, and which only follow from bounds.
 
+A query that asks for keys and nothing else shows those that rows have. Of a whole table they are those that are listed,
+which costs nothing; under conditions, and of joined tables, which of them have rows is measured by a count of units.
+
 Claim: the answer depends on the plan alone.
 Why: it reads expressions, what the policy declares of columns, and the conditions of the statement.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
@@ -7,11 +10,51 @@ Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.analysis.domains import Listed, listed
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, Release, is_private, sources
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns, substituted
+from dpsql.plan.nodes import (
+    Aggregation,
+    Filter,
+    PerUnitGroupBy,
+    PerUnitWindows,
+    Project,
+    Relation,
+    Release,
+    is_private,
+    sources,
+)
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
+
+PRESENT = Aggregation("present", "count_units", None, Type.INTEGER)
+"""The count by which it is measured which groups have rows, where only keys are asked for."""
+
+
+def measures_presence(release: Release) -> bool:
+    """Whether groups are counted for no other reason than to tell which have rows."""
+    return release.aggregations == (PRESENT,)
+
+
+def lists_keys(release: Release) -> bool:
+    """Whether the rows of a release are those of a whole table, but for conditions on keys alone."""
+    return _is_whole(release.input, [key.expr for key in release.keys])
+
+
+def _is_whole(relation: Relation, keys: Sequence[Expr]) -> bool:
+    match relation:
+        case Scan():
+            return True
+        case Filter():
+            read = {column for key in keys for column in columns(key)}
+            return read.issuperset(columns(relation.predicate)) and _is_whole(relation.input, keys)
+        case Project():
+            items: dict[Column, Expr] = dict(zip(relation.columns, relation.items, strict=True))
+            return _is_whole(relation.input, [substituted(key, items) for key in keys])
+        case _:
+            return False
 
 
 def from_bounds(release: Release) -> bool:

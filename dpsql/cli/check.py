@@ -31,7 +31,8 @@ from dpsql.errors import Error, ProgrammingError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dpsql.backends.catalog import Schema
+    from dpsql.backends.catalog import Catalog, Schema
+    from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
@@ -224,8 +225,34 @@ def _held_against(
     backend = DuckDBBackend(database, types=rules.column_types())
     with closing(backend):
         schema = backend.schema()
-        catalog.build(rules, schema, backend.origin)
-        return schema, list(compared(rules, policy, backend, schema, _last_answer(rules, *ledger)))
+        declared = catalog.build(rules, schema, backend.origin)
+        found = [*compared(rules, policy, backend, schema, _last_answer(rules, *ledger))]
+        return schema, [*found, *_crossing(rules, declared, backend)]
+
+
+def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+    """For each link beside the one to the unit, how many rows it leads to other units: these are joined to nobody."""
+    from dpsql.plan.expr import Column
+    from dpsql.policy import fold
+    from dpsql.sql.emit.relations import emit_crossings
+    from dpsql.sql.lower.scope import scan
+
+    links = [(name, link) for name, link in rules.foreign_keys() if link is not rules.tables[name].owner]
+    queries = []
+    for name, link in links:
+        ours, theirs = declared.tables[fold(name)], declared.tables[fold(link.table)]
+        on = [
+            (Column("a", *ours.columns[fold(column)]), Column("b", *theirs.columns[fold(key)]))
+            for column, key in zip(link.names, link.keys, strict=True)
+        ]
+        queries.append(emit_crossings(scan(declared, "a", ours), scan(declared, "b", theirs), on))
+    for (name, link), many in zip(links, backend.counts(queries), strict=True):
+        if many:
+            keys = f"{name}.{' and '.join(link.names)}", f"{link.table}.{' and '.join(link.keys)}"
+            yield (
+                f"{keys[0]} refers to {keys[1]}: {many:,} row{'s have' if many > 1 else ' has'} the key of a row of another"
+                " unit, to which they are not joined; take the link out of the policy, if it is not within a unit"
+            )
 
 
 def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.images import conditions_on_keys
+from dpsql.analysis.listed_keys import PRESENT, lists_keys
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.functions import call
@@ -60,9 +61,24 @@ def _finished(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
 def _selecting(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     """The query with its best groups selected, if that is all it asks for, and its groups are public; else as it is."""
     found = top_k(outer)
-    return (
-        _of_possible_groups(outer) if found is None or _public_groups(found.release, facts) is None else found
-    )
+    if found is not None and _public_groups(found.release, facts) is not None:
+        return found
+    return _of_possible_groups(_of_present_groups(outer, facts))
+
+
+def _of_present_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
+    """The query with a count of units beside its keys, if it asks for these alone, and conditions say which have rows."""
+    release = outer.source
+    if (
+        not isinstance(release, Release)
+        or release.aggregations
+        or not release.keys
+        or release.all_public_rows
+    ):
+        return outer
+    if lists_keys(release) or _public_groups(release, facts) is None:
+        return outer
+    return replace(outer, source=replace(release, aggregations=(PRESENT,)))
 
 
 def _of_possible_groups(outer: OuterQuery) -> OuterQuery:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.listed_keys import measures_presence
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.engine.within_units import within_units
 from dpsql.plan.dependencies import children
@@ -42,7 +43,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.nobody import has_condition, is_told_of_nobody
-from dpsql.postprocess.occupied_groups import occupied
+from dpsql.postprocess.occupied_groups import may_have_no_rows, occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
@@ -77,18 +78,19 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def of_answer(
-    outer: OuterQuery, tables: Sequence[ReleasedTable], chosen: Sequence[tuple[int, int]] = ()
+    outer: OuterQuery, tables: Sequence[ReleasedTable], kept: Sequence[tuple[int, int]] = ()
 ) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them.
 
-    `chosen` has the numbers of kept and of all rows where noisy values choose among them.
+    `kept` has the numbers of kept and of all rows where noisy values choose among them.
     """
-    released = provenance(outer) is not None
+    released, ordered = provenance(outer) is not None, _chooses(outer)
     return lambda result: (
         *of_statement(outer),
-        *_chosen(chosen, result),
+        *_chosen(kept, result),
         *_over_shown_groups(outer, tables),
         *_answer(tables, result, released=released),
+        *(notice for table in tables for notice in _known_groups(table, chosen=ordered)),
     )
 
 
@@ -100,6 +102,47 @@ def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
             f"Noisy values chose {kept:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
             "whose noise favors them. Intervals are wider for this, so that 95% of those of chosen rows hold."
         )
+
+
+def _chooses(outer: OuterQuery) -> bool:
+    """Whether some rows are put out for their places in an order: by LIMIT or by windows, and not for their counts."""
+    waiting: list[object] = [outer]
+    seen = set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, Release):
+            continue
+        seen.add(id(part))
+        if isinstance(part, OuterQuery) and part.having is None:
+            shown = [output.expr for output in part.outputs] + (
+                [] if part.qualify is None else [part.qualify]
+            )
+            if (part.order and part.limit is not None) or any(map(windowed, shown)):
+                return True
+        waiting += children(part)
+    return False
+
+
+def _known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
+    """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
+    analysis = table.plan.analysis
+    if analysis.free and not analysis.release.all_public_rows and table.rows:
+        yield (
+            f"All {len(table.rows):,} groups are of values that are listed, or within bounds: nothing is measured, and some may "
+            "have no rows. A condition, or COUNT(*) beside them, says which."
+        )
+    elif analysis.release.top is not None:
+        yield (
+            "The best are chosen among all groups that are listed, or within bounds, and groups without rows may be among them: "
+            "COUNT(*) beside them shows how many rows each has."
+        )
+    elif chosen and not measures_presence(analysis.release):
+        empty = len(may_have_no_rows(table.plan, table))
+        if empty:
+            yield (
+                f"{empty:,} of the {len(table.rows):,} groups that are put in order may have no rows, by their noisy counts: "
+                "HAVING COUNT(*) > 0 leaves out those whose count is not above 0."
+            )
 
 
 def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
@@ -225,6 +268,14 @@ def _left_out(table: ReleasedTable) -> Iterator[str]:
     """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
     keys = len(table.plan.analysis.release.keys)
     holds = occupied(table.plan, table)
+    if measures_presence(table.plan.analysis.release):
+        missing = len(holds) - sum(holds)
+        if missing:
+            yield (
+                f"{missing:,} of {len(holds):,} groups are not shown: by their noisy counts of units, they may have no rows. A query "
+                "with COUNT(*) shows all groups that the policy lists."
+            )
+        return
     missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (

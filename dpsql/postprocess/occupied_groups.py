@@ -3,7 +3,8 @@
 For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
 would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
 table. Others are shown where somebody is in them: the group of NULL, which a nullable column has, and groups whose keys
-follow from bounds.
+follow from bounds. So are all groups of a query that asks for keys alone, under a condition: of the empty ones about one
+is shown, or one in twenty.
 
 Claim: it costs no privacy loss, and is deterministic given the released table. An empty group of NULL is left out with
 probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
@@ -23,7 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.count import COUNT
-from dpsql.analysis.listed_keys import from_bounds
+from dpsql.analysis.listed_keys import from_bounds, measures_presence
+from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
@@ -44,7 +46,8 @@ def _may_be_empty(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
     if domains is None or plan.selection is not None:
         return False
-    doubtful = any(None in domain for domain in domains) or from_bounds(plan.analysis.release)
+    release = plan.analysis.release
+    doubtful = any(None in domain for domain in domains) or from_bounds(release) or measures_presence(release)
     return doubtful and any(True for _ in _counts(plan))
 
 
@@ -55,7 +58,9 @@ def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
     keys = len(plan.analysis.release.keys)
     nulls = [place for place, row in enumerate(table.rows) if None in row[:keys]]
     empty = _empty(plan, table, nulls, CONFIDENCE)
-    if from_bounds(plan.analysis.release):
+    if measures_presence(plan.analysis.release):
+        empty |= _empty(plan, table, range(len(table.rows)), max(CONFIDENCE, 1 - 2 / max(1, len(table.rows))))
+    elif from_bounds(plan.analysis.release):
         others = [place for place, row in enumerate(table.rows) if None not in row[:keys]]
         number = max(1, len(others))
         found = _empty(plan, table, others, max(CONFIDENCE, 1 - 2 / number))
@@ -63,6 +68,12 @@ def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
         if some and _are_of_nobody(plan, table, sorted(found)):
             empty |= found
     return [place not in empty for place in range(len(table.rows))]
+
+
+def may_have_no_rows(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
+    """The rows of a released table whose keys are public and whose noisy counts, if there are any, do not exclude zero."""
+    known = plan.analysis.domains is not None and plan.selection is None and bool(plan.analysis.release.keys)
+    return _empty(plan, table, range(len(table.rows)), CONFIDENCE) if known and any(_counts(plan)) else set()
 
 
 def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float) -> set[int]:

@@ -8,6 +8,8 @@ import duckdb
 import pytest
 from cli.conftest import Run
 
+import dpsql
+
 QUERIES = """\
 -- every month; a comment
 SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan;
@@ -206,6 +208,48 @@ def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> 
         assert "cannot be read" in run("check", policy, study).out
     kept.write_text("[]", encoding="utf-8")
     assert "data_version 2 is noted" in run("check", policy, study).out
+
+
+def test_check_counts_rows_whose_link_crosses_units(run: Run, tmp_path: Path) -> None:
+    """For the owner alone, a link that joins few of its rows is named with the number of the others."""
+    place, policy = tmp_path / "forum.duckdb", tmp_path / "forum.yaml"
+    with duckdb.connect(str(place)) as database:
+        database.execute(
+            """
+            CREATE TABLE posts AS SELECT i AS id, i % 10 AS author FROM range(50) AS t(i);
+            CREATE TABLE comments AS SELECT i % 50 AS post, i % 9 AS author FROM range(900) AS t(i);
+            CREATE TABLE likes AS SELECT i % 50 AS post, i % 50 % 10 AS author FROM range(100) AS t(i);
+            CREATE TABLE words AS SELECT i % 50 AS post, i % 7 AS word FROM range(100) AS t(i);
+            INSERT INTO comments VALUES (NULL, 1), (7, NULL), (1000, 1);
+            """
+        )
+        (crossing,) = database.execute(
+            "SELECT COUNT(*) FROM comments c JOIN posts p ON c.post = p.id WHERE c.author <> p.author"
+        ).fetchone() or (0,)
+    policy.write_text(
+        """
+version: 1
+privacy_unit: author
+budget: {epsilon: 10}
+tables:
+  posts: {unit: author, rows_per_unit: 5, columns: {id: {type: integer}}}
+  comments: {unit: author, rows_per_unit: 100, links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}
+  likes: {unit: author, rows_per_unit: 10, links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}
+  words: {link: {column: post, references: posts.id}, rows_per_unit: 20, columns: {word: {type: integer}}}
+""",
+        encoding="utf-8",
+    )
+    said = run("check", policy, place).out
+    assert (
+        f"comments.post refers to posts.id: {crossing:,} rows have the key of a row of another unit" in said
+    )
+    assert "likes.post refers" not in said
+    assert "words.post refers" not in said
+    with dpsql.connect(place, policy=policy, ledger=":memory:", epsilon=1) as connection:
+        answer = connection.query("SELECT COUNT(*) FROM comments c JOIN posts p ON c.post = p.id")
+        assert any("Rows of equal post are joined within a unit alone" in text for text in answer.notices)
+        own = connection.query("SELECT COUNT(*) FROM words w JOIN posts p ON w.post = p.id", epsilon=0.1)
+        assert not any("within a unit" in text for text in own.notices)
 
 
 def _forbidden(_: Path) -> bytes:

@@ -8,8 +8,11 @@ import time
 from collections import Counter
 
 from differential.extremes import failure, statements
+from differential.grammar import about_keys, of_nobody, statement
 from differential.search import loss_of, search, small_failure
 from differential.world import WHO, open_world
+
+DRAWS = {"any": statement, "keys": about_keys, "nobody": of_nobody}
 
 
 def main() -> None:
@@ -20,18 +23,23 @@ def main() -> None:
     parser.add_argument(
         "--extremes", action="store_true", help="extremes in the rows of one unit, which must not fail"
     )
+    parser.add_argument("--draw", choices=DRAWS, default="any", help="what statements are about")
     chosen = parser.parse_args()
     begun = time.process_time()
     print("seed", chosen.seed)
-    counts = _extremes(chosen.seed, chosen.count) if chosen.extremes else _compared(chosen.seed, chosen.count)
+    counts = (
+        _extremes(chosen.seed, chosen.count)
+        if chosen.extremes
+        else _compared(chosen.seed, chosen.count, chosen.draw)
+    )
     print(counts, f"{time.process_time() - begun:.0f} s")
 
 
-def _compared(seed: int, count: int) -> Counter[str]:
+def _compared(seed: int, count: int, draw: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     with open_world() as world:
         for number in range(seed, seed + count):
-            found, seen = search(world, [number])
+            found, seen = search(world, [number], draw=DRAWS[draw])
             counts += seen
             if found is not None:
                 print(f"#{number} {found}\n", flush=True)

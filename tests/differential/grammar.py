@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from differential.world import DECIMALS, DOMAINS, FREE, PUBLIC, TABLES
+from differential.world import BOUNDS, DECIMALS, DOMAINS, FREE, PUBLIC, TABLES
 
 INT, REAL, TEXT, DATE, TIME, BOOL, UNIT, LINK = "int", "real", "text", "date", "time", "bool", "unit", "link"
 _KINDS = {
@@ -650,6 +650,78 @@ class Grammar:
             f"SELECT {self._keyed(keys)}, COUNT(*) AS n0 FROM {rows} GROUP BY {group} HAVING COUNT(*) > 0 AND COUNT(*) < (SELECT COUNT(*) FROM {rows})",
             False,
         )
+
+    # Keys
+
+    def finer(self) -> str:
+        """Something computed of groups by a key that is finer than the unit: of visits, by the links that lead to them."""
+        first, second = self.alias(), self.alias()
+        text, scope = self.rng.choice(
+            (
+                (f"visits {first}", self.columns("visits", first)),
+                (f"items {first}", self.columns("items", first)),
+                (
+                    f"visits {first} {self.rng.choice(('', 'LEFT '))}JOIN items {second} ON {first}.vid = {second}.vid",
+                    [*self.columns("visits", first), *self.columns("items", second)[1:]],
+                ),
+            )
+        )
+        keys = [f"{first}.vid"]
+        if self.chance(0.4):
+            keys.append(self.value(scope, self.rng.choice((TEXT, INT, BOOL))))
+        cols = [Col("", kind, f"c{number}") for number, kind in enumerate((INT, REAL))]
+        items = [f"{key} AS g{number}" for number, key in enumerate(keys)]
+        whole = [text for text, kind in (self.within(scope) for _ in range(6)) if kind == INT] or ["COUNT(*)"]
+        items += [f"{whole[0]} AS c0", f"AVG({self.integer(scope, 1)}) AS c1"]
+        having = self.rng.choice(("", "", " HAVING COUNT(*) > 1", f" HAVING {whole[-1]} > 0"))
+        inner = f"SELECT {', '.join(items)} FROM {text}{self.where(scope, share=0.4)} GROUP BY {', '.join(keys)}{having}"
+        named = [col._replace(text=f"q.{col.name}") for col in cols]
+        if self.chance(0.3):
+            key = self.integer(named, 1)
+            return f"SELECT {key} AS k0, COUNT(*) AS n0, {self._aggregates(named)} FROM ({inner}) q GROUP BY {key} HAVING COUNT(*) > 0"
+        where = f" WHERE {self.boolean(named, 1)}" if self.chance(0.3) else ""
+        return f"SELECT COUNT(*) AS n, {self._aggregates(named)} FROM ({inner}) q{where}"
+
+    def limited(self) -> str:
+        """The groups of which a condition on their keys is not true: there are none, whatever the keys are."""
+        alias, table = self.alias(), self.rng.choice(("people", "visits", "orders", "tags"))
+        known = [
+            col
+            for col in self.columns(table, alias)
+            if col.name in DOMAINS or col.kind == BOOL or (col.name in BOUNDS and col.kind in (INT, DATE))
+        ]
+        keys = self.rng.sample(known, min(len(known), self.rng.choice((1, 1, 2))))
+        texts = self.of(keys, TEXT)
+        others = [col for col in keys if col not in texts]
+        parts = [self._compared(col) for col in texts]
+        while others and len(parts) < len(keys):
+            found = self.boolean(others, 1)
+            if not any(word in found for word in ("CAST", "LENGTH", "::")):
+                parts.append(found)
+        condition = self.rng.choice((" AND ", " OR ")).join(parts)
+        beside = f" AND {self.boolean(self.columns(table, alias), 0)}" if self.chance(0.3) else ""
+        items = ", ".join(f"{col.text} AS {col.name}" for col in keys)
+        rows = f"(SELECT {items}, COUNT(*) AS m FROM {table} {alias} WHERE ({condition}){beside} GROUP BY {', '.join(col.text for col in keys)}) q"
+        outside = condition.replace(f"{alias}.", "q.")
+        return f"SELECT * FROM {rows} WHERE ({outside}) IS NOT TRUE"
+
+    def _compared(self, col: Col) -> str:
+        """A condition on a text that has listed values."""
+        pick = self.rng.choice
+        word, other = pick(col.words), pick(col.words)
+        return pick((
+            f"{col.text} {pick(('=', '<>', '<', '>='))} '{word}'", f"{col.text} {pick(('', 'NOT '))}IN ('{word}', '{other}')",
+            f"{col.text} {pick(('', 'NOT '))}LIKE '{word[:1]}%'", f"{col.text} IS {pick(('', 'NOT '))}NULL",
+            f"CASE WHEN {col.text} > '{word}' THEN {col.text} <> '{other}' ELSE {col.text} IS NULL END",
+            f"COALESCE({col.text}, '{word}') = '{other}'", f"{col.text} IS DISTINCT FROM '{word}'",
+        ))  # fmt: skip
+
+
+def about_keys(rng: random.Random) -> Statement:
+    """A random statement on keys finer than the unit, or on public keys under conditions."""
+    grammar = Grammar(rng)
+    body = grammar.finer() if rng.random() < 0.6 else grammar.limited()
+    return Statement(body, grammar.named())
 
 
 def statement(rng: random.Random) -> Statement:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from differential.extremes import LEAST_LOSS, failure
-from differential.grammar import of_nobody, partition, statement
+from differential.grammar import Statement, partition, statement
 from differential.oracle import Find, Refusal, differs, inlined, partitioned, priced
 from differential.shrink import smaller
 from differential.world import World
 
 _SHOWN = "COUNT(*) > 0"
-_NOBODY = 6
-"""One statement of so many is about rows that are not there."""
 
 
 def search(
-    world: World, numbers: Iterable[int], *, most: int | None = None
+    world: World,
+    numbers: Iterable[int],
+    *,
+    most: int | None = None,
+    draw: Callable[[random.Random], Statement] = statement,
 ) -> tuple[list[Find], Counter[str]]:
     """What is wrong with the statements of these numbers, made small; and how many were compared or refused, and why.
 
@@ -28,7 +30,7 @@ def search(
     counts: Counter[str] = Counter()
     for number in numbers:
         try:
-            found = tried(world, number)
+            found = tried(world, number, draw)
         except Refusal as refusal:
             counts[str(refusal)] += 1
             continue
@@ -40,9 +42,9 @@ def search(
     return None, counts
 
 
-def tried(world: World, number: int) -> Find | None:
+def tried(world: World, number: int, draw: Callable[[random.Random], Statement] = statement) -> Find | None:
     """What is wrong with the statement of a number: beside DuckDB, and for some beside itself. Refusal where it has no answer."""
-    drawn = (of_nobody if number % _NOBODY == 1 else statement)(random.Random(number))
+    drawn = draw(random.Random(number))
     found = differs(world, drawn.sql, ordered=drawn.ordered)
     for also in (
         (lambda: inlined(world, drawn)) if drawn.ctes else None,

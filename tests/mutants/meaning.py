@@ -9,6 +9,7 @@ _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
 _IMAGES = "tests/properties/test_images.py"
+_PRESENT = "tests/sql/test_present_groups.py"
 _FINER = "tests/sql/test_finer_keys.py"
 _NOBODY = "tests/properties/test_nobody.py"
 _OCCUPIED = "tests/properties/test_occupied_groups.py"
@@ -64,7 +65,7 @@ FAULTS = (
     ),
     Fault(
         "keys-keep-what-conditions-exclude",
-        "dpsql.analysis.images:Images._values",
+        "dpsql.analysis.images:Images._computed_values",
         "if asked:\n    values = _among(values, _image(self.facts, column, asked, {column: values}, len(values)))",
         "pass",
         "a public key shows values that WHERE excludes, with 0 rows",
@@ -85,6 +86,22 @@ FAULTS = (
         "()",
         "a condition on two keys leaves combinations of which it is not true",
         f"{_IMAGES}::test_groups_that_no_row_can_have_are_not_shown",
+    ),
+    Fault(
+        "keys-without-rows-shown-as-distinct",
+        "dpsql.postprocess.occupied_groups:occupied",
+        "measures_presence(plan.analysis.release)",
+        "False",
+        "SELECT DISTINCT under a condition shows keys that no row has",
+        f"{_PRESENT}::test_keys_alone_are_those_that_rows_have",
+    ),
+    Fault(
+        "absence-taken-for-all-rows",
+        "dpsql.sql.lower.public_left_joins:_check_absence",
+        "all(_untrue(part, name) for part in asked)",
+        "True",
+        "a condition that is true of public rows without a private one gives all public rows",
+        f"{_PRESENT}::test_absence_is_refused",
     ),
     Fault(
         "on-loses-a-conjunct",

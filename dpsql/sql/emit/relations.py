@@ -9,7 +9,7 @@ private SQL with bounded user contribution", section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -354,8 +354,10 @@ def constant_rows(source: Values) -> str:
 
 def _list(values: Sequence[Value], kind: Type) -> str:
     """The values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
-    written = {Type.INTEGER: repr, Type.DOUBLE: repr, Type.VARCHAR: _quoted, Type.DATE: str}.get(kind)
-    if written is not None:
+    if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE):
+        written: Callable[[Value], str] = (
+            _quoted if kind is Type.VARCHAR else str if kind is Type.DATE else repr
+        )
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
         return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
@@ -391,6 +393,18 @@ def _table(scan: Scan) -> str:
     for item in scan.unnested:
         text = f"({dialect().elements(text, item)}) AS {identifier(scan.table)}"
     return text
+
+
+def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]) -> str:
+    """The query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
+    sides = []
+    for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
+        unit, source = _owned(scan, values=[dialect().widened(key) for key in keys])
+        items = [f"{dialect().widened(key)} AS {_key(place)}" for place, key in enumerate(keys)]
+        sides.append(_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
+    equal = [f"a.{_key(place)} = b.{_key(place)}" for place in range(len(on))]
+    crossing = _select((), f"({sides[1]}) AS b", [*equal, f"b.{UNIT} <> a.{UNIT}"])
+    return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
 
 
 def _owned(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:

@@ -14,9 +14,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.analysis.intervals import conjuncts
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import JoinKind, Release, is_private
+from dpsql.plan.nodes import Filter, JoinKind, Relation, Release, SemiJoin, is_private
 from dpsql.sql.lower.joins import Attached
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scope import Scope
@@ -84,8 +85,10 @@ def check_rows(scope: Scope, node: exp.Expr) -> None:
 
 def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
     """The release, of groups of all public rows. Those without private rows must not be hidden."""
-    if optional_private(scope) is None:
+    name = optional_private(scope)
+    if name is None:
         return release
+    _check_absence(scope, node, release.input, name)
 
     def refuse() -> NoReturn:
         scope.source.refuse(
@@ -98,6 +101,28 @@ def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
     release = replace(release, all_public_rows=True)
     scope.context.needs.append(PublicGroups(release, refuse))
     return release
+
+
+def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) -> None:
+    """Refuses conditions that may be true of public rows without a private row: these are not among the joined rows."""
+    while isinstance(relation, (Filter, SemiJoin)):
+        asked: list[Expr]
+        if isinstance(relation, Filter):
+            asked = [part for part in conjuncts(relation.predicate) if _reads(part, name)]
+        else:
+            asked = [relation.on] if relation.anti and _reads(relation.on, name) else []
+        if not all(_untrue(part, name) for part in asked):
+            scope.source.refuse(
+                node.args.get("where") or node,
+                "join",
+                "WHERE asks for rows of the public table that have no private row, of which there is no exact list",
+                f"count, and keep what is small: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING COUNT({name}.y) < 1",
+            )
+        relation = relation.input
+
+
+def _reads(expr: Expr, name: str) -> bool:
+    return any(column.source == name for column in columns(expr))
 
 
 def _missing(expr: Expr, name: str) -> bool:
