@@ -137,7 +137,7 @@ class Service:
     def __init__(
         self,
         policy: Any,
-        database: str | Path,
+        database: str | Path | None,
         *,
         users: UserStore,
         ledger: str | Path,
@@ -155,7 +155,7 @@ class Service:
         self.audit = audit or Audit()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
-        self._source, self._database = policy, str(database)
+        self._source, self._database = policy, None if database is None else str(database)
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordChecks()
@@ -215,7 +215,8 @@ class Service:
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
-        connections = Connections(partial(connected, self._database, policy, ledger), self.limits.workers * 4)
+        opened = partial(connected, self._data(policy), policy, ledger)
+        connections = Connections(opened, self.limits.workers * 4)
         try:
             with connections.of(names[0]) as first:
                 found, catalog = first.engine.policy, first.engine.catalog
@@ -240,7 +241,7 @@ class Service:
         workers = self.limits.workers
         return Processes(
             Setup(
-                self._database,
+                self._data(policy),
                 policy,
                 tuple(names),
                 self.ledger,
@@ -253,8 +254,16 @@ class Service:
 
     def _places(self, policy: Policy) -> list[str]:
         """Where the data lies: the database, and the files that the policy names."""
+        return [*([] if self._database is None else [self._database]), *self._sources(policy).values()]
+
+    def _sources(self, policy: Policy) -> dict[str, str]:
+        """Where the files of tables lie that the policy names, by table."""
         beside = Path(self._source).parent if isinstance(self._source, (str, Path)) else Path()
-        return [self._database, *map(str, policy.sources(beside).values())]
+        return {name: str(place.absolute()) for name, place in policy.sources(beside).items()}
+
+    def _data(self, policy: Policy) -> str | dict[str, str] | None:
+        """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
+        return (self._sources(policy) or None) if self._database is None else self._database
 
     async def reload(self, policy: Any = None) -> None:
         """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
