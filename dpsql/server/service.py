@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dpsql.engine.stops import record_lost
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
@@ -249,8 +251,14 @@ class Service:
                 self._anchor,
                 self._count,
                 workers,
-            )
+            ),
+            self._record_lost,
         )
+
+    def _record_lost(self, analyst: str, sql: str, since: datetime) -> None:
+        """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
+        with self.connections.of(analyst) as connection:
+            record_lost(connection.engine.ledger, analyst, sql, since)
 
     def _places(self, policy: Policy) -> list[str]:
         """Where the data lies: the database, and the files that the policy names."""
