@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.count import COUNT
 from dpsql.analysis.listed_keys import from_bounds, measures_presence
-from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of

@@ -310,6 +310,33 @@ def test_an_analyst_has_a_budget_within_the_table_s(tmp_path: Path) -> None:
             ask(ledger, WHOLE, epsilon=Fraction(1, 8), who="bob")
 
 
+def test_a_reset_ends_the_period_of_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    """Nothing renews before that period; a reset is the way out, and what it begins renews as ever."""
+    clock = SimpleNamespace(now=NOON.replace(year=2037))
+    renewed: dict[str | AccountKey, Budget] = {
+        "visits": Budget("pure", Fraction(1), Fraction(0), renewal="monthly")
+    }
+    path = tmp_path / "a.ledger"
+    with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
+        ask(ledger, WHOLE, epsilon=Fraction(1))
+        for clock.now in (NOON, NOON + timedelta(days=40)):
+            with pytest.raises(BudgetExhausted) as refused:
+                ask(ledger, WHOLE)
+            assert "charged in 2037-11 by a clock that was ahead" in str(refused.value.hint)
+        ledger.reset("visits", by="olga", reason="the clock was ahead")
+        ask(ledger, days(0, 9), epsilon=Fraction(1))
+        assert ledger.state("visits").period == "2027-01"
+        with pytest.raises(BudgetExhausted) as refused:
+            ask(ledger, WHOLE)
+        assert "clock" not in str(refused.value.hint)
+        clock.now += timedelta(days=31)
+        ask(ledger, days(0, 9), epsilon=Fraction(1))
+        assert ledger.verify() == ledger.head()
+        before = ledger.states()
+    with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
+        assert ledger.states() == before
+
+
 def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) -> None:
     """A new period has spent nothing; a clock that falls back spends of the latest period there was."""
     clock = SimpleNamespace(now=NOON)

@@ -117,6 +117,14 @@ FAULTS = (
         f"{_LEDGER}::test_edited_parts_are_refused",
     ),
     Fault(
+        "resets-keep-a-later-period",
+        "dpsql.ledger.balance:Balance.in_period",
+        "anew and period != self.period",
+        "False",
+        "after a clock that was ahead a budget never renews, whatever its owner does",
+        f"{_LEDGER}::test_a_reset_ends_the_period_of_a_clock_that_was_ahead",
+    ),
+    Fault(
         "periods-go-back",
         "dpsql.ledger.balance:Balance.in_period",
         "period > self.period",
