@@ -115,8 +115,11 @@ class Result:
         extended by it; what the policy's bounds cut off is not covered. For what is computed of several aggregates of
         one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.99996, and
         so it may be for what has the noise of a count that let its group be shown; an end is infinite where the noise
-        leaves it open. Of values in order it is from end to end of those that were released beside them, up to a
-        confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError
+        leaves it open. What is computed of several rows or releases, as a share of the total, is simulated with all of
+        them, up to a confidence of 0.997. Of values in order it is from end to end of those that were released beside
+        them, up to a confidence of 0.95. Where noisy values choose among the rows, as ORDER BY with LIMIT does, intervals
+        are wider, so that those of the chosen rows hold. None for keys, for NULL, and where noise decides which values
+        are read, as for the greatest. Raises DataError
         unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:

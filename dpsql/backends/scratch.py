@@ -46,6 +46,10 @@ class Scratch:
         unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
         self._connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", list(columns))
 
+    def keep(self, table: str, sql: str) -> None:
+        """Makes a table of the rows of a query."""
+        self._run(f"CREATE TEMP TABLE {identifier(table)} AS {sql}")
+
     def empty(self, table: str) -> None:
         """Deletes the rows of a table."""
         self._connection.execute(f"DELETE FROM {identifier(table)}")

@@ -18,7 +18,7 @@ from dpsql.analysis.listed_keys import measures_presence
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.engine.within_units import within_units
 from dpsql.plan.dependencies import children
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, windowed
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, walk, windowed
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Aggregation,
@@ -33,6 +33,7 @@ from dpsql.plan.nodes import (
     SemiJoin,
     inputs,
 )
+from dpsql.plan.noiseless import noiseless
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
 from dpsql.plan.sampling import percent, sampling_rate
@@ -47,6 +48,7 @@ from dpsql.postprocess.occupied_groups import may_have_no_rows, occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
+from dpsql.sql.emit.outer_query import Copies
 from dpsql.uncertainty.cells import has_interval, intervals_of
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
@@ -78,11 +80,15 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def of_answer(
-    outer: OuterQuery, tables: Sequence[ReleasedTable], kept: Sequence[tuple[int, int]] = ()
+    outer: OuterQuery,
+    tables: Sequence[ReleasedTable],
+    kept: Sequence[tuple[int, int]] = (),
+    bare: Sequence[int] = (),
 ) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them.
 
-    `kept` has the numbers of kept and of all rows where noisy values choose among them.
+    `kept` has the numbers of kept and of all rows where noisy values choose among them, `bare` the noisy columns without
+    intervals.
     """
     released, ordered = provenance(outer) is not None, _chooses(outer)
     return lambda result: (
@@ -91,7 +97,41 @@ def of_answer(
         *_over_shown_groups(outer, tables),
         *_answer(tables, result, released=released),
         *(notice for table in tables for notice in _known_groups(table, chosen=ordered)),
+        *_bare(bare, result),
     )
+
+
+def bare_columns(outer: OuterQuery, bounded: Sequence[bool], copies: Copies) -> tuple[int, ...]:
+    """The numeric columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    found = provenance(outer)
+    if found is None and any(copies.ends.values()):
+        return ()
+    exact = noiseless(outer)
+    return tuple(
+        place
+        for place, output in enumerate(outer.outputs)
+        if not exact[place]
+        and output.expr.type.numeric
+        and not any(bounded[place : place + 1])
+        and not any(_are_selected(trace.outputs[place], trace.release) for trace in found or ())
+    )
+
+
+def _are_selected(expr: Expr, release: Release) -> bool:
+    """Whether an expression reads a quantile or the end of an interval."""
+    ranked = {item.name for item in release.aggregations if item.rank is not None}
+    read = [part for part in walk(expr) if isinstance(part, Released)]
+    return any(part.end_of is not None or part.name in ranked for part in read)
+
+
+def _bare(bare: Sequence[int], result: Result) -> Iterator[str]:
+    """A notice of noisy columns of which no interval is known."""
+    names = [result.columns[place] for place in bare if any(row[place] is not None for row in result.rows)]
+    if names:
+        yield (
+            f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} noise, and no interval is known: noise has a part in which "
+            "values are read, as it has in the greatest or least one, or the law of the result is not simulated."
+        )
 
 
 def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpsql.analysis.intervals import answer_intervals, interval
@@ -25,6 +25,7 @@ from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query, null_sum
 from dpsql.uncertainty.cells import CONFIDENCE, ends_of
+from dpsql.uncertainty.derived import DerivedIntervals, PublicCopy, derived_columns
 from dpsql.uncertainty.selected_rows import RowChoice, confidence_for
 
 ROUNDS = 8
@@ -38,6 +39,7 @@ class PostProcessor:
     scratch: Scratch
     copies: Copies
     backend: Backend
+    public: dict[str, PublicCopy] = field(default_factory=dict)
 
     def create(self, parts: Sequence[PreparedRelease]) -> None:
         """Creates the released tables, empty, and copies of the public tables."""
@@ -51,10 +53,11 @@ class PostProcessor:
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
-            self.scratch.create(
-                table, [(column.name, column.type.value) for column in columns] or [("#", "BIGINT")]
-            )
-            self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
+            declared = [(column.name, column.type.value) for column in columns] or [("#", "BIGINT")]
+            series = _series(rows, len(columns)) if columns else [[1] * len(rows)]
+            self.scratch.create(table, declared)
+            self.scratch.fill(table, series)
+            self.public[table] = PublicCopy(declared, series)
 
     def load(
         self, release: Release, table: ReleasedTable, confidences: Mapping[Released, float] | None = None
@@ -136,6 +139,36 @@ class PostProcessor:
                     confidences[end] = max(wanted, confidences.get(end, CONFIDENCE))
         self.scratch.empty(self.copies.released[release])
         self.load(release, table, confidences)
+
+    def derived(
+        self,
+        prepared: PreparedQuery,
+        released: Sequence[ReleasedTable],
+        tables: Sequence[ReleasedTable],
+        values: Known,
+        rows: Sequence[tuple[Any, ...]],
+    ) -> DerivedIntervals | None:
+        """The intervals of what the answer computes of several rows; None where there are none.
+
+        `released` are the tables before, and `tables` after they were made consistent: then their noise is one of all.
+        """
+        last = final_releases(prepared.before)
+        by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
+        if set(last) != set(by_release) or any(
+            one is not other for one, other in zip(released, tables, strict=True)
+        ):
+            return None
+        columns = derived_columns(prepared.outer, self.copies, by_release)
+        if not columns or not rows:
+            return None
+        outer = substitute(prepared.outer, values, within_releases=False) if values else prepared.outer
+        shown = {
+            release: occupied(table.plan, table)
+            for release, table in by_release.items()
+            if release in self.copies.occupied
+        }
+        found = DerivedIntervals(outer, self.copies, by_release, dict(self.public), shown, rows, columns)
+        return found if found.are_told_apart() else None
 
 
 def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:

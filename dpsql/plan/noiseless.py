@@ -33,10 +33,11 @@ def noiseless(outer: OuterQuery) -> tuple[bool, ...]:
     """For each output of a query, whether it has no noise in it."""
     if not releases(outer):
         return (True,) * len(outer.outputs)
-    return tuple(_noiseless(output.expr, outer.source) for output in outer.outputs)
+    return tuple(is_noiseless(output.expr, outer.source) for output in outer.outputs)
 
 
-def _noiseless(expr: Expr, source: Release | Relation) -> bool:
+def is_noiseless(expr: Expr, source: Release | Relation) -> bool:
+    """Whether an expression over a source has no noise in it."""
     return not windowed(expr) and all(_leaf(part, source) for part in dict.fromkeys(walk(expr)))
 
 
@@ -61,14 +62,14 @@ def _column(column: Column, source: Source) -> bool:
         case PublicSubquery():
             return noiseless(source.outer)[source.columns.index(column)]
         case Project():
-            return _noiseless(source.items[source.columns.index(column)], source.input)
+            return is_noiseless(source.items[source.columns.index(column)], source.input)
         case PerUnitGroupBy():
             place = source.columns.index(column)
             if place < len(source.keys):
-                return _noiseless(source.keys[place], source.input)
+                return is_noiseless(source.keys[place], source.input)
             found = source.aggregates[place - len(source.keys)]
             return found.function in _CHOOSES and all(
-                _noiseless(expr, source.input) for expr in found.arguments
+                is_noiseless(expr, source.input) for expr in found.arguments
             )
         case PerUnitWindows():
             return False

@@ -239,23 +239,10 @@ class _Rows:
         return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
 
     def _lowered(self, draws: Floats) -> Floats | None:
-        """How much more is taken off the sum of the cells that decided, shape (rows, 1 + draws); first nothing.
-
-        Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
-        Why: draws keep their order and get the quantiles of that law.
-        """
-        chosen = self.plan.threshold
-        if chosen is None:
+        """As `lowered_for`, of all rows; None where no count decided."""
+        if self.plan.threshold is None:
             return None
-        sums = draws[:, _deciding(self.plan)].sum(axis=1)
-        places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
-        found = np.zeros((len(self.rows), 1 + len(sums)))
-        for place, row in enumerate(self.rows):
-            selection = PostSelection.of(self.plan, chosen, self.table.components[row][chosen.vector])
-            counts = selection.quantiles(1 - places, float(np.abs(sums).max()))
-            if counts is not None:
-                found[place, 1:] = selection.noisy - selection.scale * counts - sums
-        return found
+        return np.vstack([lowered_for(self.plan, self.table, row, draws) for row in self.rows])
 
     def _values(
         self, moved: Floats, lowered: Floats | None = None, cut: Cut = MappingProxyType({})
@@ -302,6 +289,25 @@ class _Rows:
         scratch.fill(KEYS, [*series, list(range(len(self.rows)))])
 
 
+def lowered_for(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Floats) -> Floats:
+    """How much more than `draws` is taken off the sum of the cells that decided, in a row, shape (1, 1 + draws); first nothing.
+
+    Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
+    Why: draws keep their order and get the quantiles of that law.
+    """
+    found = np.zeros((1, 1 + len(draws)))
+    chosen = plan.threshold
+    if chosen is None:
+        return found
+    sums = draws[:, _deciding(plan)].sum(axis=1)
+    places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
+    selection = PostSelection.of(plan, chosen, table.components[row][chosen.vector])
+    counts = selection.quantiles(1 - places, float(np.abs(sums).max()))
+    if counts is not None:
+        found[0, 1:] = selection.noisy - selection.scale * counts - sums
+    return found
+
+
 def _hull(one: Ends, other: Ends) -> Ends:
     """The least interval that holds both."""
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))
@@ -319,12 +325,12 @@ def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], t
     if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
         return None
     aggregates = tuple(item for column, item in known.items() if column in parts)
-    if not aggregates or not all(_is_simulated(plan, item) for item in aggregates):
+    if not aggregates or not all(is_simulated(plan, item) for item in aggregates):
         return None
     return aggregates, tuple(part for part in parts if isinstance(part, Released) and part in keys)
 
 
-def _is_simulated(plan: MeasurementPlan, item: Aggregation) -> bool:
+def is_simulated(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
     if chosen is not None and not plan.vectors[chosen.vector].mechanism.independent:
@@ -374,7 +380,7 @@ def _shares(plan: MeasurementPlan, draws: int) -> Floats:
     shape = (1 + draws, len(chosen.components))
     if measurement.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
-    words = _PublicWords().words(math.prod(shape))
+    words = PublicWords().words(math.prod(shape))
     parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
     shared: Floats = parts / parts.sum(axis=1, keepdims=True)
     return shared
@@ -459,7 +465,7 @@ def _flat(cells: Components) -> list[float]:
 @lru_cache(maxsize=8)
 def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     """Noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
-    words = _PublicWords()
+    words = PublicWords()
     parts = [
         np.array(noise(measurement, pairs, words), dtype=np.float64).reshape(
             pairs, len(measurement.vector.components)
@@ -470,7 +476,7 @@ def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     return np.vstack([drawn, -drawn])
 
 
-class _PublicWords:
+class PublicWords:
     """A fixed stream of words that anybody knows: for simulating noise, never for adding it."""
 
     def __init__(self) -> None:

@@ -330,4 +330,28 @@ FAULTS = (
         "HAVING DP_INTERVAL_LOW(n) > 100 keeps rows whose interval is too narrow for the few that are kept",
         "tests/statistical/test_chosen_rows.py::test_the_ends_of_the_greatest_are_those_of_the_result[pure]",
     ),
+    Fault(
+        "derived-rows-share-their-noise",
+        "dpsql.uncertainty.derived:_drawn",
+        "noise(block, rows * pairs, words)",
+        "noise(block, pairs, words) * rows",
+        "running totals have intervals as if all rows had the same noise, differences as if they had none",
+        "tests/statistical/test_derived_intervals.py::test_derived_intervals_hold[pure-a difference]",
+    ),
+    Fault(
+        "a-greatest-value-is-steady",
+        "dpsql.plan.smooth:_is_smooth",
+        "expr.function in _WINDOWS",
+        "expr.function != 'rank'",
+        "shares of the greatest count have an interval that noise moved",
+        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a part of the greatest]",
+    ),
+    Fault(
+        "rows-that-noise-filters-are-steady",
+        "dpsql.plan.smooth:_are_steady",
+        "_all_noiseless([relation.predicate], below) and _are_steady(below)",
+        "_are_steady(below)",
+        "a sum over groups whose noisy counts are large has the interval of one over given groups",
+        "tests/statistical/test_derived_intervals.py::test_what_noise_chooses_has_no_interval_and_a_notice[pure-a sum of chosen rows]",
+    ),
 )

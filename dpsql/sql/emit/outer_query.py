@@ -32,6 +32,8 @@ from dpsql.sql.emit.relations import source_of
 from dpsql.sql.emit.scalars import cast, column, identifier, ordered, write
 
 ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
+DRAW, DRAWS = "#draw", "#draws"
+"""The column with the number of a simulated table, and the table of these numbers."""
 
 
 def null_sum(name: str) -> str:
@@ -47,7 +49,8 @@ class Copies:
     release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be
     empty: where these are left out, as `omits` says, `occupied` collects the release, whose table must say which groups
     are kept. Within aggregates that leave them out, `over_groups`, all others do so too. The `sums` of a release are those
-    that are NULL where no unit is counted; `null_sums` collects the releases whose tables must say where.
+    that are NULL where no unit is counted; `null_sums` collects the releases whose tables must say where. `simulated` tables
+    are many in one, of which a query reads that of a draw: see `emit_simulations`.
     """
 
     released: Mapping[Release, str]
@@ -59,13 +62,18 @@ class Copies:
     ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
     occupied: dict[Release, None] = field(default_factory=dict)
     null_sums: dict[Release, Sequence[str]] = field(default_factory=dict)
+    simulated: bool = False
 
     def release(self, release: Release, read: Sequence[Expr]) -> str:
-        """The released table, of which these expressions are read."""
+        """The released table, of which these expressions are read; of simulated ones that of a draw."""
         parts = (part for expr in read for part in walk(expr))
         found = (part for part in parts if isinstance(part, Released) and part.end_of is not None)
         self.ends.setdefault(release, {}).update(dict.fromkeys(found))
-        return identifier(self.released[release])
+        table = identifier(self.released[release])
+        if not self.simulated:
+            return table
+        draw = identifier(DRAW)
+        return f"(SELECT * FROM {table} WHERE {draw} = {identifier(DRAWS)}.{draw}) AS {table}"
 
     def row_by_row(self, release: Release, read: Sequence[Expr]) -> str:
         """As `release`, for rows that are shown one by one: sums over no unit are NULL."""
@@ -197,6 +205,22 @@ def emit_outer_query(
     if outer.offset:
         lines.append(f"OFFSET {outer.offset}")
     return "\n".join(lines)
+
+
+def emit_simulations(outer: OuterQuery, above: Copies, noisy: Sequence[int]) -> str:
+    """The query for each draw of simulated tables: the number of the draw, and the outputs, as DOUBLE where `noisy`.
+
+    Where each row comes from one released row, its ordinal and branch follow.
+    """
+    items = [
+        f"TRY_CAST(o{place} AS DOUBLE) AS o{place}" if place in noisy else f"o{place}"
+        for place in range(len(outer.outputs))
+    ]
+    if provenance(outer) is not None:
+        items += [identifier(ORDINAL), identifier(BRANCH)]
+    draws, draw = identifier(DRAWS), identifier(DRAW)
+    query = emit_outer_query(outer, above, traced=True)
+    return f"SELECT {draws}.{draw}, {', '.join(items)} FROM {draws}, LATERAL (\n{query}\n) AS {identifier('#rows')}"
 
 
 def _source(outer: OuterQuery, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:

@@ -1,0 +1,173 @@
+"""Outputs of a query over released values that change steadily with the noise, as shares, growth and running totals do.
+
+Claim: for these, which rows there are, and which released values each output reads, is the same whatever the noise is.
+Why: conditions, orders, limits, partitions, and keys of groups and joins read group keys and public values only. Functions are
+those of arithmetic and of rounding, windows and aggregates those that add, average or take the value in a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from dpsql.plan.dependencies import releases
+from dpsql.plan.expr import Call, Column, Expr, Scalar, Windowed, walk
+from dpsql.plan.nodes import (
+    Filter,
+    Join,
+    OuterQuery,
+    PerUnitGroupBy,
+    Project,
+    PublicSubquery,
+    Relation,
+    Release,
+    SetKind,
+    SetOperation,
+    Source,
+    Values,
+    sources,
+)
+from dpsql.plan.noiseless import is_noiseless
+from dpsql.plan.tables import Scan
+
+_ARITHMETIC = frozenset(
+    {
+        *(
+            "add",
+            "subtract",
+            "multiply",
+            "negate",
+            "coalesce",
+            "nullif",
+            "ceil",
+            "floor",
+            "trunc",
+            "trunc_digits",
+        ),
+        *("round", "round_digits", "round_even", "sqrt", "cbrt", "exp", "ln", "log2", "log10"),
+        *(
+            "cast_double",
+            "cast_bigint",
+            "cast_integer",
+            "cast_hugeint",
+            "cast_decimal",
+            "cast_float",
+            "cast_smallint",
+        ),
+    }
+)
+_DIVISIONS = frozenset({"divide", "quotient"})
+_WINDOWS = frozenset({"sum", "avg", "lag", "lead", "first_value", "last_value", "nth_value"})
+_AGGREGATES = frozenset({"sum", "avg"})
+
+
+def smooth(outer: OuterQuery) -> tuple[bool, ...]:
+    """For each output of a query, whether it changes steadily with the noise; none does if noise decides which rows there are.
+
+    The order and the limit of the query itself are left out of account.
+    """
+    if not _has_steady_rows(replace(outer, order=(), limit=None, offset=0)):
+        return (False,) * len(outer.outputs)
+    return tuple(_is_smooth(output.expr, outer.source, divides=True) for output in outer.outputs)
+
+
+def is_cut_by_noise(outer: OuterQuery) -> bool:
+    """Whether the limit of a query keeps rows by their noisy values."""
+    cut = outer.limit is not None or outer.offset > 0
+    return cut and not _all_noiseless([item.expr for item in outer.order], outer.source)
+
+
+def noisy_divisors(expr: Expr, source: Release | Relation) -> Iterator[Expr]:
+    """What an expression divides by, where that is noisy."""
+    divided = (
+        part.arguments[1]
+        for part in walk(expr)
+        if isinstance(part, Call) and part.function.name in _DIVISIONS
+    )
+    return (each for each in divided if not is_noiseless(each, source))
+
+
+def _has_steady_rows(outer: OuterQuery) -> bool:
+    conditions = [part for part in (outer.having, outer.qualify) if part is not None]
+    if outer.distinct or is_cut_by_noise(outer) or not _all_noiseless(conditions, outer.source):
+        return False
+    return isinstance(outer.source, Release) or _are_steady(outer.source)
+
+
+def _are_steady(relation: Relation) -> bool:
+    """Whether noise has no part in which rows a relation has."""
+    match relation:
+        case Scan() | Values():
+            return True
+        case Filter(input=below):
+            return _all_noiseless([relation.predicate], below) and _are_steady(below)
+        case PublicSubquery(outer=outer):
+            return _has_steady_rows(outer)
+        case Project(distinct=False, input=below):
+            return _are_steady(below)
+        case PerUnitGroupBy(input=below):
+            return _all_noiseless(relation.keys, below) and _are_steady(below)
+        case Join(left=left, right=right):
+            also = () if relation.also is None else (relation.also,)
+            on = [expr for pair in relation.on for expr in pair]
+            return _all_noiseless([*on, *also], relation) and _are_steady(left) and _are_steady(right)
+        case SetOperation(kind=SetKind.UNION_ALL):
+            return _are_steady(relation.left) and _are_steady(relation.right)
+        case _:
+            return False
+
+
+def _is_smooth(expr: Expr, source: Release | Relation, *, divides: bool = False) -> bool:
+    """Whether an expression is smooth; what it divides by may be noisy only if it `divides`."""
+    if is_noiseless(expr, source):
+        return True
+    match expr:
+        case Call():
+            name = expr.function.name
+            if name in _DIVISIONS:
+                steady = divides or is_noiseless(expr.arguments[1], source)
+            else:
+                steady = name in _ARITHMETIC
+            return steady and all(_is_smooth(part, source, divides=divides) for part in expr.arguments)
+        case Windowed():
+            order = [item.expr for item in expr.order]
+            return (
+                expr.function in _WINDOWS
+                and _all_noiseless([*expr.partition, *order, *expr.arguments[1:]], source)
+                and all(_is_smooth(part, source, divides=divides) for part in expr.arguments)
+            )
+        case Scalar():
+            return not releases(expr.outer)
+        case Column():
+            found = [] if isinstance(source, Release) else sources(source)
+            return any(each.alias == expr.source and _is_smooth_column(expr, each) for each in found)
+        case _:
+            return True
+
+
+def _is_smooth_column(column: Column, source: Source) -> bool:
+    match source:
+        case Scan() | Values():
+            return True
+        case PublicSubquery(outer=outer):
+            return _is_smooth(outer.outputs[source.columns.index(column)].expr, outer.source)
+        case Project(input=below):
+            return _is_smooth(source.items[source.columns.index(column)], below)
+        case PerUnitGroupBy(input=below):
+            found = source.aggregates[source.columns.index(column) - len(source.keys)]
+            return _all_noiseless(found.arguments, below) or (
+                found.function in _AGGREGATES and all(_is_smooth(each, below) for each in found.arguments)
+            )
+        case SetOperation(left=left, right=right):
+            place = source.columns.index(column)
+            return all(
+                _is_smooth_column(side.columns[place], side)
+                for side in (left, right)
+                if not isinstance(side, Scan)
+            )
+        case _:
+            return False
+
+
+def _all_noiseless(exprs: Iterable[Expr], source: Release | Relation) -> bool:
+    return all(is_noiseless(expr, source) for expr in exprs)

@@ -1,0 +1,275 @@
+"""Intervals of what is computed of several released rows or tables: shares of a total, growth, running totals, rates.
+
+Claim: the interval covers the value without noise with about the probability `confidence`; exactly for what is linear in the
+noisy cells. It costs no privacy loss.
+Why: noisy cells are exact ones and noise of a known symmetric law, so cells less draws of the noise have the law of the exact
+ones, given the released. The same query is run over many tables drawn so, all cells of all rows together, and its
+values have the law of the exact value; where noise could change which rows are read, none is simulated. Where a divisor may
+have another sign, the value may be anything. Where clamps may have cut something off, the interval holds those without it,
+and with all of it.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Efron, Tibshirani 1993, "An Introduction to the Bootstrap",
+section 13.3 (percentiles); Fieller 1954, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.backends.scratch import Scratch
+from dpsql.errors import OperationalError
+from dpsql.plan.nodes import OuterQuery, Output, Release
+from dpsql.plan.noiseless import noiseless
+from dpsql.plan.provenance import provenance
+from dpsql.plan.smooth import is_cut_by_noise, noisy_divisors, smooth
+from dpsql.release import ReleasedTable, noise
+from dpsql.rendering import Ends
+from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, Copies, emit_simulations
+from dpsql.sql.emit.scalars import cast, identifier
+from dpsql.uncertainty.cut_off import allowances
+from dpsql.uncertainty.selected_rows import confidence_for
+from dpsql.uncertainty.simulation import PublicWords, is_simulated, lowered_for, simulated_values
+
+PAIRS = (500, 100)
+"""How many pairs of draws there are, or where tables are large."""
+MOST_CELLS = 500_000
+"""How many noisy cells are drawn in all, at most."""
+_NEAR = 1e-6
+_ROW = "#row"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicCopy:
+    """A copy of a public table that a query reads: its columns with their engine types, and its values."""
+
+    columns: Sequence[tuple[str, str]]
+    series: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedIntervals:
+    """The intervals of the simulated columns of an answer to a query over these tables; `rows` are as the engine gave them."""
+
+    outer: OuterQuery
+    copies: Copies
+    tables: Mapping[Release, ReleasedTable]
+    public: Mapping[str, PublicCopy]
+    occupied: Mapping[Release, Sequence[bool]]
+    rows: Sequence[tuple[Any, ...]]
+    columns: frozenset[int]
+    _naming: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _known: list[tuple[int, list[Floats]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        # A row is known by where it comes from, or by its values without noise.
+        exact = (place for place, known in enumerate(noiseless(self.outer)) if known)
+        traced = provenance(self.outer) is not None
+        object.__setattr__(self, "_naming", (-2, -1) if traced else tuple(exact))
+
+    def interval(self, row: int, column: int, confidence: float) -> Ends:
+        """The interval of a cell; None where it is NULL, or the draws are too few for the confidence."""
+        value = self.rows[row][column]
+        if column not in self.columns or value is None:
+            return None
+        if not self._known:
+            self._known.append(self._simulated())
+        every, corners = self._known[0]
+        if is_cut_by_noise(self.outer):
+            confidence = confidence_for(confidence, len(self.rows), every)
+        found = [ends for drawn in corners if (ends := _ends(drawn[column, row], float(value), confidence))]
+        if len(found) < len(corners) or not found:
+            return None
+        low, high = min(ends[0] for ends in found), max(ends[1] for ends in found)
+        return (low, high) if low < high else None
+
+    def _simulated(self) -> tuple[int, list[Floats]]:
+        """How many rows there are without a limit; and the values of each corner, of the shape (columns, rows, 1 + draws)."""
+        outer = replace(self.outer, order=(), limit=None, offset=0)
+        divisors = [
+            (place, Output(f"divisor {place}", each))
+            for place in sorted(self.columns)
+            for each in dict.fromkeys(noisy_divisors(outer.outputs[place].expr, outer.source))
+        ]
+        width = len(outer.outputs)
+        asked = replace(outer, outputs=(*outer.outputs, *(output for _, output in divisors)))
+        noisy = [*self.columns, *range(width, width + len(divisors))]
+        sql = emit_simulations(asked, replace(self.copies, sums={}, simulated=True), noisy)
+        found, every = list[Floats](), 0
+        pairs = _pairs(self.tables.values())
+        cut = any(table.plan.clamps for table in self.tables.values())
+        for corner in (0, -1, 1) if cut else (0,):
+            try:
+                drawn, every = self._run(sql, pairs, corner, noisy)
+            except OperationalError:
+                return 0, []  # some simulated value is out of the engine's range
+            for extra, (place, _) in enumerate(divisors, width):
+                signs = np.sign(drawn[extra])
+                drawn[place] = np.where(signs == signs[:, :1], drawn[place], np.nan)
+            found.append(drawn[:width])
+        return every, found
+
+    def _run(self, sql: str, pairs: int, corner: int, noisy: Sequence[int]) -> tuple[Floats, int]:
+        """The simulated values of the rows of the answer, and the number of rows that there are without a limit."""
+        words, places = PublicWords(), {key: at for at, key in enumerate(map(self._name, self.rows))}
+        draws = 1 + 2 * pairs
+        with Scratch() as scratch:
+            for copied, copy in self.public.items():
+                scratch.create(copied, copy.columns)
+                scratch.fill(copied, copy.series)
+            for release, table in self.tables.items():
+                cut = [
+                    [
+                        each[:, int(corner > 0)] * corner
+                        for each in allowances(table.plan, table, item, range(len(table.rows)), 0.95)
+                    ]
+                    for item in table.plan.analysis.release.aggregations
+                ]
+                kept = _Kept(self.copies.released[release], table, self.occupied.get(release))
+                kept.create(scratch)
+                kept.simulate(scratch, _drawn(table, pairs, words), cut)
+            scratch.lend(DRAWS, {DRAW: np.arange(draws)})
+            answered, _ = scratch.query(sql)
+        drawn = np.full((max(noisy) + 1, len(self.rows), draws), np.nan)
+        names = set[Hashable]()
+        for draw, *row in answered:
+            name = self._name(row)
+            names.add(name)
+            place = places.get(name)
+            if place is not None:
+                for column in noisy:
+                    drawn[column, place, draw] = math.nan if row[column] is None else row[column]
+        return drawn, len(names)
+
+    def _name(self, row: Sequence[Any]) -> Hashable:
+        """By what a row is found again."""
+        return tuple(row[place] for place in self._naming)
+
+    def are_told_apart(self) -> bool:
+        """Whether each row is found again."""
+        return len(set(map(self._name, self.rows))) == len(self.rows)
+
+
+def _pairs(tables: Iterable[ReleasedTable]) -> int:
+    """How many pairs of draws are not too many for tables of this size; 0 where they are too large."""
+    cells = sum(
+        len(table.rows) * sum(len(block.vector.components) for block in table.plan.vectors)
+        for table in tables
+    )
+    return next((pairs for pairs in PAIRS if cells * 2 * pairs <= MOST_CELLS), 0)
+
+
+def derived_columns(
+    outer: OuterQuery, copies: Copies, tables: Mapping[Release, ReleasedTable]
+) -> frozenset[int]:
+    """The columns of an answer that can be simulated: steady ones, over aggregates whose noise is known, of tables not too large."""
+    known = all(
+        is_simulated(table.plan, item)
+        for table in tables.values()
+        for item in table.plan.analysis.release.aggregations
+    )
+    if not tables or not known or any(copies.ends.values()) or not _pairs(tables.values()):
+        return frozenset()
+    exact = noiseless(outer)
+    return frozenset(
+        place
+        for place, steady in enumerate(smooth(outer))
+        if steady and not exact[place] and outer.outputs[place].expr.type.numeric
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A released table by its name in a query, and which of its groups are shown."""
+
+    name: str
+    table: ReleasedTable
+    occupied: Sequence[bool] | None
+
+    def create(self, scratch: Scratch) -> None:
+        """Makes the table as it is, under another name."""
+        rows, shown = self.table.rows, self.occupied
+        added = [(ORDINAL, "BIGINT"), *([] if shown is None else [(OCCUPIED, "BOOLEAN")])]
+        series: list[Sequence[Any]] = (
+            list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
+        )
+        scratch.create(self._released, [*self.table.columns, *added])
+        scratch.fill(
+            self._released, [*series, list(range(len(rows))), *([] if shown is None else [list(shown)])]
+        )
+
+    def simulate(self, scratch: Scratch, draws: Floats, cut: Sequence[Sequence[Floats]]) -> None:
+        """Makes the table of simulated tables, where cells are less by `draws` and each moment more by its `cut`."""
+        plan, (rows, many, _) = self.table.plan, draws.shape
+        items = plan.analysis.release.aggregations
+        cells = [each[: len(plan.vectors)] for each in self.table.components]
+        centres = np.array([[float(cell) for block in each for cell in block] for each in cells])
+        lowered = None
+        if plan.threshold is not None:
+            lowered = np.vstack([lowered_for(plan, self.table, row, draws[row, 1:]) for row in range(rows)])
+        columns: dict[str, Any] = {
+            item.name: simulated_values(plan, item, centres, draws, lowered, cut=each).ravel()
+            for item, each in zip(items, cut, strict=True)
+        }
+        columns |= {_ROW: np.repeat(np.arange(rows), many), DRAW: np.tile(np.arange(many), rows)}
+        scratch.lend(self._drawn, columns)
+        released, drawn = identifier(self._released), identifier(self._drawn)
+        replaced = []
+        for item in items:
+            value = f"{drawn}.{identifier(item.name)}"
+            text = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
+            replaced.append(f"{cast(text, item.type)} AS {identifier(item.name)}")
+        instead = f" REPLACE ({', '.join(replaced)})" * bool(replaced)
+        scratch.keep(
+            self.name,
+            f"SELECT {released}.*{instead}, {drawn}.{identifier(DRAW)} FROM {released} "
+            f"JOIN {drawn} ON {released}.{identifier(ORDINAL)} = {drawn}.{identifier(_ROW)}",
+        )
+
+    @property
+    def _released(self) -> str:
+        return f"{self.name} released"
+
+    @property
+    def _drawn(self) -> str:
+        return f"{self.name} drawn"
+
+
+def _drawn(table: ReleasedTable, pairs: int, words: PublicWords) -> Floats:
+    """Noise of all cells, of the shape (rows, 1 + draws, cells), none at first, and both signs of each draw."""
+    rows = len(table.rows)
+    parts = [
+        np.array(noise(block, rows * pairs, words), np.float64).reshape(
+            rows, pairs, len(block.vector.components)
+        )
+        for block in table.plan.vectors
+    ]
+    drawn = np.concatenate(parts, axis=2)
+    return np.concatenate([np.zeros_like(drawn[:, :1]), drawn, -drawn], axis=1)
+
+
+def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
+    """The interval from a released value and the simulated ones, the released one first."""
+    outside, draws = (1 - confidence) / 2, len(drawn) - 1
+    # One standard error further out, because there are only so many draws.
+    last = math.floor(outside * draws - math.sqrt(outside * (1 - outside) * draws))
+    if last < 0 or not math.isclose(drawn[0], value, rel_tol=_NEAR, abs_tol=_NEAR):
+        return None
+    low, high = (
+        float(
+            min(
+                np.partition(np.where(np.isnan(drawn[1:]), -np.inf, sign * drawn[1:]), last)[last],
+                sign * value,
+            )
+        )
+        for sign in (1.0, -1.0)
+    )
+    return low, -high
