@@ -12,7 +12,7 @@ from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.listed_keys import from_bounds
 from dpsql.analysis.partitions.assign import described
 from dpsql.analysis.stability import describe
-from dpsql.engine import notices
+from dpsql.engine import group_notices, notices
 from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
@@ -170,7 +170,7 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the top groups are selected"
     if chosen is None:
         return f"{known}, all released"
-    return f"{known}; {notices.selected_from(part.plan)}"
+    return f"{known}; {group_notices.selected_from(part.plan)}"
 
 
 def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: 
         which = "greatest" if chosen.top.descending else "least"
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {notices.call_text(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
-        yield f"  {notices.shortfall(plan, chosen, confidence)}"
+        yield f"  {group_notices.shortfall(plan, chosen, confidence)}"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  partition selection: {plan.selection.mechanism.describe()}"

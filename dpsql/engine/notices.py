@@ -8,26 +8,30 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from difflib import get_close_matches
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
-from dpsql.analysis.listed_keys import measures_presence
 from dpsql.engine.accuracy import noise_half_width
+from dpsql.engine.group_notices import (
+    CONFIDENCE,
+    is_ordered,
+    known_groups,
+    missing_groups,
+    nothing_selected,
+    shortfall,
+    totals_of_shown_groups,
+    withheld_groups,
+)
+from dpsql.engine.statement_notices import absent_ids, constant_questions, excluded_constants
 from dpsql.engine.within_units import within_units
-from dpsql.plan.dependencies import children
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, walk, windowed
+from dpsql.plan.expr import Column, Expr, Released, walk
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
-    Join,
-    JoinKind,
     OuterQuery,
-    PerUnitGroupBy,
-    PublicSubquery,
     Relation,
     Release,
     SemiJoin,
@@ -37,35 +41,23 @@ from dpsql.plan.noiseless import noiseless
 from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
 from dpsql.plan.sampling import percent, sampling_rate
-from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.nobody import has_condition, is_told_of_nobody
-from dpsql.postprocess.occupied_groups import may_have_no_rows, occupied
 from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import has_interval, intervals_of
+from dpsql.uncertainty.cells import has_interval
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
-CONFIDENCE = 0.95
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
-_LISTED = 6
-_MOST_CONSTANTS = 4
-"""The most constants of a comparison of which a notice says why they never match: each is looked up among all values of a column."""
 _FAR = 10**6
 """How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
-_QUESTIONS = {"isnan": "false", "isinf": "false", "isfinite": "true"}
-_NULL_TESTS = ("is_null",)
-_EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def of_statement(outer: OuterQuery) -> tuple[str, ...]:
@@ -75,7 +67,7 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
     same for every row, where rows without a unit are asked for, and for each key by which rows are joined or grouped within
     a unit alone.
     """
-    found = (*_excluded(outer), *_constant_questions(outer), *_absent_ids(outer), *within_units(outer))
+    found = (*excluded_constants(outer), *constant_questions(outer), *absent_ids(outer), *within_units(outer))
     return tuple(dict.fromkeys(found))
 
 
@@ -90,13 +82,13 @@ def of_answer(
     `kept` has the numbers of kept and of all rows where noisy values choose among them, `bare` the noisy columns without
     intervals.
     """
-    released, ordered = provenance(outer) is not None, _chooses(outer)
+    released, ordered = provenance(outer) is not None, is_ordered(outer)
     return lambda result: (
         *of_statement(outer),
         *_chosen(kept, result),
-        *_over_shown_groups(outer, tables),
+        *totals_of_shown_groups(outer, tables),
         *_answer(tables, result, released=released),
-        *(notice for table in tables for notice in _known_groups(table, chosen=ordered)),
+        *(notice for table in tables for notice in known_groups(table, chosen=ordered)),
         *_bare(bare, result),
     )
 
@@ -144,60 +136,19 @@ def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
         )
 
 
-def _chooses(outer: OuterQuery) -> bool:
-    """Whether some rows are put out for their places in an order: by LIMIT or by windows, and not for their counts."""
-    waiting: list[object] = [outer]
-    seen = set[int]()
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen or isinstance(part, Release):
-            continue
-        seen.add(id(part))
-        if isinstance(part, OuterQuery) and part.having is None:
-            shown = [output.expr for output in part.outputs] + (
-                [] if part.qualify is None else [part.qualify]
-            )
-            if (part.order and part.limit is not None) or any(map(windowed, shown)):
-                return True
-        waiting += children(part)
-    return False
-
-
-def _known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
-    """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
-    analysis = table.plan.analysis
-    if analysis.free and not analysis.release.all_public_rows and table.rows:
-        yield (
-            f"All {len(table.rows):,} groups are of values that are listed, or within bounds: nothing is measured, and some may "
-            "have no rows. A condition, or COUNT(*) beside them, says which."
-        )
-    elif analysis.release.top is not None:
-        yield (
-            "The best are chosen among all groups that are listed, or within bounds, and groups without rows may be among them: "
-            "COUNT(*) beside them shows how many rows each has."
-        )
-    elif chosen and not measures_presence(analysis.release):
-        empty = len(may_have_no_rows(table.plan, table))
-        if empty:
-            yield (
-                f"{empty:,} of the {len(table.rows):,} groups that are put in order may have no rows, by their noisy counts: "
-                "HAVING COUNT(*) > 0 leaves out those whose count is not above 0."
-            )
-
-
 def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
     for number, table in enumerate(tables, 1):
         plan = table.plan
         if plan.selection is not None and not table.rows:
-            yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
-    yield from dict.fromkeys(text for table in tables for text in _withheld(tables, table))
+            yield nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
+    yield from dict.fromkeys(text for table in tables for text in withheld_groups(tables, table))
     yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
     noisy = list(_mostly_noise(result))
     yield from noisy
     if noisy or any(None in row for row in result.rows):
         yield from dict.fromkeys(notice for table in tables for notice in _far_bounds(table.plan))
     for table in tables if released else ():
-        yield from _left_out(table)
+        yield from missing_groups(table)
     for table in tables:
         if table.plan.top_k is not None and table.rows:
             far = shortfall(table.plan, table.plan.top_k, CONFIDENCE)
@@ -209,75 +160,6 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
     yield from dict.fromkeys(notice for table in tables for notice in _withheld_values(table))
 
 
-def selected_from(plan: MeasurementPlan) -> str:
-    """From which size on a group is released by partition selection."""
-    chosen = plan.selection
-    if isinstance(chosen, OptimalPartitionSelection):
-        many = f"{chosen.median_units:,} unit{'s' * (chosen.median_units != 1)}"
-        return f"a group of {many} is released with probability 1/2, a smaller one with less"
-    if chosen is None:
-        return "all groups are released"
-    learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
-    least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
-    return f"{least}{' where the clamp is as expected' * learnt}"
-
-
-def _withheld(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
-    """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
-
-    How many are missing is known where the keys are listed. Which part of the rows is missing follows, but for noise, where the
-    statement has released the count of all rows, too.
-    """
-    plan = table.plan
-    if plan.selection is None or not table.rows:
-        return
-    shown = len(table.rows)
-    if plan.analysis.domains is not None:
-        listed = math.prod(map(len, plan.analysis.domains))
-        if shown < listed:
-            yield (
-                f"{listed - shown:,} of {listed:,} listed groups ({(listed - shown) / listed:.0%}) are not shown: "
-                f"{selected_from(plan)}."
-            )
-        return
-    near, missing = _near_threshold(table), _missing_share(tables, table)
-    yield (
-        f"Groups may be missing: the policy does not list the keys, so {selected_from(plan)}."
-        + f" {near:,} of the {shown:,} shown have a count below twice that, so smaller ones are likely."
-        * (near > 0)
-        + (f" About {missing:.0%} of the rows are in groups that are not shown." if missing else "")
-    )
-
-
-def _near_threshold(table: ReleasedTable) -> int:
-    """How many shown groups have a noisy count below twice the threshold; 0 where none is released."""
-    chosen = table.plan.threshold
-    if chosen is None:
-        return 0
-    counts = (sum(cells[chosen.vector][at] for at in chosen.components) for cells in table.components)
-    return sum(count < 2 * chosen.threshold for count in counts)
-
-
-def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
-    """Which part of all rows is in no shown group, where the same rows were counted without keys; 0 where it may be noise."""
-    release = table.plan.analysis.release
-    for item in release.aggregations:
-        if item.function != "count_rows":
-            continue
-        for other in tables:
-            whole = other.plan.analysis.release
-            of_all = next((one for one in whole.aggregations if one.function == item.function), None)
-            if whole.keys or of_all is None or whole.input != release.input:
-                continue
-            every = intervals_of(other.plan, other, of_all, [0], CONFIDENCE)
-            found = [*every, *intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)]
-            middles = [(ends[0] + ends[1]) / 2 for ends in found if ends is not None]
-            noise = math.hypot(*((ends[1] - ends[0]) / 2 for ends in found if ends is not None))
-            missing = middles[0] - sum(middles[1:])
-            return min(1.0, missing / middles[0]) if missing > noise and middles[0] > 0 else 0.0
-    return 0.0
-
-
 def _sampled(plan: MeasurementPlan) -> Iterator[str]:
     """A notice that an answer is of a sample, and how it is scaled."""
     rate = sampling_rate(plan.analysis.release.input)
@@ -285,42 +167,6 @@ def _sampled(plan: MeasurementPlan) -> Iterator[str]:
         yield (
             f"The answer is of a sample, in which each privacy unit is with probability {percent(rate)}; intervals hold for the "
             f"sample. Of all units, a count or a sum is about the answer / {float(rate):.6g}."
-        )
-
-
-def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
-    """How far from the best the scores of the chosen groups are, at most."""
-    groups = math.prod(map(len, plan.analysis.domains or ()))
-    steps = chosen.shortfall(groups, confidence)
-    lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
-    off = steps * float(lattice.step) if lattice is not None else steps
-    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
-
-
-def _nothing_selected(plan: MeasurementPlan, which: str) -> str:
-    return (
-        f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
-        "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown."
-    )
-
-
-def _left_out(table: ReleasedTable) -> Iterator[str]:
-    """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
-    keys = len(table.plan.analysis.release.keys)
-    holds = occupied(table.plan, table)
-    if measures_presence(table.plan.analysis.release):
-        missing = len(holds) - sum(holds)
-        if missing:
-            yield (
-                f"{missing:,} of {len(holds):,} groups are not shown: by their noisy counts of units, they may have no rows. A query "
-                "with COUNT(*) shows all groups that the policy lists."
-            )
-        return
-    missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
-    if missing:
-        yield (
-            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and, by their noisy counts, they "
-            "may be empty. Groups whose keys the policy, or a condition with IN, lists are all shown."
         )
 
 
@@ -514,167 +360,3 @@ def call_text(item: Aggregation) -> str:
         if item.argument is None
         else entry.call(phrase(item.argument), item.rank, item.interval_end)
     )
-
-
-def _excluded(outer: OuterQuery) -> Iterator[str]:
-    for call, keys in _calls(outer):
-        name = call.function.name
-        arguments = [
-            keys.get(each.name, each) if isinstance(each, Released) else each for each in call.arguments
-        ]
-        constants = [each for each in arguments if isinstance(each, Literal)]
-        for column in arguments if constants else ():
-            if isinstance(column, Column):
-                mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
-                known = [each for each in dict.fromkeys(constants) if _comparable(each, column)]
-                never = _never(column, mirrored, known)
-                yield from (_why_never(call, column, constant) for constant in never[:_MOST_CONSTANTS])
-                if len(never) > _MOST_CONSTANTS:
-                    yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {phrase(call)}."
-
-
-def _constant_questions(outer: OuterQuery) -> Iterator[str]:
-    """Yield a notice for each question for NaN or infinities that has one answer, as columns are read."""
-    for call, keys in _calls(outer):
-        name = call.function.name
-        column = call.arguments[0] if name in _QUESTIONS else None
-        column = keys.get(column.name, column) if isinstance(column, Released) else column
-        if not isinstance(column, Column) or not column.facts.stored:
-            continue
-        bounded = column.facts.interval.bounded
-        if column.type is Type.DOUBLE and (bounded or name == "isnan"):
-            how = ", infinities as the ends of its bounds" * bounded
-            yield (
-                f"{phrase(call)} is {_QUESTIONS[name]} for every value: NaN in {column} is read as NULL{how}. "
-                f"{column} IS NULL finds NaN and NULL alike."
-            )
-
-
-def _absent_ids(outer: OuterQuery) -> Iterator[str]:
-    """Yield a notice for each condition on rows without a unit's id, which belong to nobody and are not read."""
-    parts = [*_parts(outer)]
-    # Behind a LEFT JOIN it is asked whether there is a partner.
-    optional = {part.right.alias for part in parts if isinstance(part, Join) and part.kind is JoinKind.LEFT}
-    units = {
-        (part.alias, part.unit.column.name)
-        for part in parts
-        if isinstance(part, Scan) and part.unit.private and part.unit.column is not None
-    }
-    for call, _ in _calls(outer):
-        for column in call.arguments if call.function.name in _NULL_TESTS else ():
-            known = isinstance(column, Column) and (column.source, column.name) in units
-            if isinstance(column, Column) and known and column.source not in optional:
-                yield (
-                    f"Rows whose {column} is NULL belong to no privacy unit and are not read: {phrase(call)} is the same for "
-                    "every row that counts."
-                )
-
-
-def _parts(outer: OuterQuery) -> Iterator[object]:
-    """Yield each part of a plan once."""
-    waiting: list[object] = [outer]
-    seen = set[int]()
-    while waiting:
-        part = waiting.pop()
-        if id(part) not in seen:
-            seen.add(id(part))
-            yield part
-            waiting += children(part)
-
-
-def _over_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Iterator[str]:
-    """Yield a notice where a window or an aggregate reads released groups of which some may not be shown.
-
-    It follows from the plans alone.
-    """
-    plans = {table.plan.analysis.release: table.plan for table in tables if table.plan.selection is not None}
-    found: dict[Release, None] = {}
-    for part in _parts(outer) if plans else ():
-        if isinstance(part, OuterQuery):
-            exprs = [*(each.expr for each in part.outputs), *(each.expr for each in part.order)]
-            reads = any(map(windowed, exprs)) or part.qualify is not None
-            source: object = part.source
-        else:
-            reads, source = isinstance(part, PerUnitGroupBy) and bool(part.aggregates), part
-        if reads:
-            found |= dict.fromkeys(each for each in _released_below(source) if each in plans)
-    for release in found:
-        keys = ", ".join(phrase(key.expr) for key in release.keys)
-        yield (
-            f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
-            f"{selected_from(plans[release])}. What the others hold is missing; an aggregate without GROUP BY counts everybody."
-        )
-
-
-def _released_below(part: object) -> Iterator[Release]:
-    """Yield the releases whose rows a part reads: not those that are below them, or values in its conditions."""
-    if isinstance(part, Release):
-        yield part
-    elif isinstance(part, OuterQuery):
-        yield from _released_below(part.source)
-    elif isinstance(part, PublicSubquery):
-        yield from _released_below(part.outer)
-    else:
-        for each in inputs(part):  # type: ignore[arg-type]
-            yield from _released_below(each)
-
-
-def _comparable(constant: Literal, column: Column) -> bool:
-    """Whether a constant is one of the column's type, and not NULL."""
-    numbers = constant.type.numeric and column.type.numeric
-    return constant.value is not None and (constant.type is column.type or numbers)
-
-
-def _never(column: Column, name: str, constants: Sequence[Literal]) -> list[Literal]:
-    """The constants with which a comparison of a column is the same whatever value the policy allows."""
-    stated = column.facts
-    if name in _EQUALITIES and stated.domain is not None:
-        listed = frozenset(stated.domain)
-        return [each for each in constants if each.value not in listed]
-    if not stated.interval.bounded:
-        return []
-    low, high = stated.interval.ends
-    found = []
-    for each in constants:
-        at = position(each.value)
-        if at is None:
-            continue
-        beyond = {"lt": low >= at, "le": low > at, "gt": high <= at, "ge": high < at}
-        if beyond.get(name, name in _EQUALITIES and not stated.interval.contains(at)):
-            found.append(each)
-    return found
-
-
-def _why_never(call: Call, column: Column, constant: Literal) -> str:
-    stated = column.facts
-    if call.function.name in _EQUALITIES and stated.domain is not None:
-        return _not_listed(constant, column, stated.domain)
-    ends = "" if not stated.stored else ", and values beyond its bounds count as their ends"
-    return f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {stated.interval}{ends}."
-
-
-def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
-    values = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
-    near = get_close_matches(str(constant.value), map(str, domain), 1)
-    return (
-        f"{phrase(constant)} is none of the values that the policy lists for {column}, {values}; others count as NULL."
-        + "".join(f" Did you mean {each}?" for each in near)
-    )
-
-
-def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
-    """Each call of a plan, once, with the expressions of the keys that its names mean above the boundary."""
-    waiting: list[tuple[object, Mapping[str, Expr]]] = [(outer, {})]
-    seen = set[tuple[int, int]]()
-    while waiting:
-        part, keys = waiting.pop()
-        if (id(part), id(keys)) in seen:
-            continue
-        seen.add((id(part), id(keys)))
-        if isinstance(part, Call):
-            yield part, keys
-        if isinstance(part, OuterQuery):
-            keys = (
-                {key.name: key.expr for key in part.source.keys} if isinstance(part.source, Release) else {}
-            )
-        waiting += [(child, keys) for child in reversed(children(part))]

@@ -12,10 +12,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dpsql.accounting.events import Pure
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
-from dpsql.analysis.decimals import as_decimal, decimal_digits
+from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
@@ -28,7 +27,7 @@ from dpsql.engine.experts import Experts
 from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
-from dpsql.engine.post_processor import PostProcessor, as_constants
+from dpsql.engine.post_processor import PostProcessor, answer_rows, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emitted
 from dpsql.engine.receipts import receipt_of, versions_of
 from dpsql.engine.replay import Replay
@@ -43,8 +42,8 @@ from dpsql.errors import (
     QueryRejected,
 )
 from dpsql.ledger import Entry, Ledger, Quote
-from dpsql.ledger.protocol import Account, Bill
-from dpsql.ledger.refusal import exhausted
+from dpsql.ledger.protocol import Account
+from dpsql.ledger.refusal import require_payable
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan.dependencies import Known, final_releases, steps, substitute
@@ -62,7 +61,7 @@ from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
-from dpsql.result import IntervalOf, Receipt, Result
+from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
 from dpsql.sql.emit.stages import Stages
 from dpsql.sql.emit.statement import Statement
@@ -70,7 +69,7 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals
+from dpsql.uncertainty.derived import DerivedIntervals, bounded_columns, interval_of
 from dpsql.workers import Interruptible
 
 
@@ -173,7 +172,12 @@ class Engine:
         }
         if not free:
             require_below(cap(self.policy, analyses), wanted.loss)
-            self._require_payable(analyses, wanted.loss)
+            if not isinstance(wanted.loss, Target):
+                charged = [part for part, analysis in analyses.items() if not analysis.free]
+                accounts = {
+                    name: self.account(name) for part in charged for name in private_tables(part.input)
+                }
+                require_payable(self.ledger, accounts, wanted.loss, self.analyst, self.reservation)
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
@@ -200,23 +204,6 @@ class Engine:
             matrix=parsed.matrix,
             experts=Experts.of(parsed.experts, outer.outputs),
         )
-
-    def _require_payable(self, analyses: Mapping[Release, Analysis], loss: Fraction | Target) -> None:
-        """Raises BudgetExhausted for a loss beyond the whole budget of a table, before anything is planned for it.
-
-        A target's loss is searched for below the budget.
-        """
-        if isinstance(loss, Target):
-            return
-        charged = (part for part, analysis in analyses.items() if not analysis.free)
-        for table in dict.fromkeys(name for part in charged for name in private_tables(part.input)):
-            account, event = self.account(table), Pure(loss)
-            if account.accountant.cost(event).loss <= account.limit.loss:
-                continue
-            bills = [Bill(table, event)]
-            for quote in self.ledger.dry_run(bills, analyst=self.analyst, reservation=self.reservation):
-                if not quote.fits:
-                    raise exhausted(account, quote)
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
@@ -555,7 +542,7 @@ class Engine:
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         digits = [decimal_digits(output.expr) for output in outer.outputs]
-        bounded = _bounded(origins, derived, width)
+        bounded = bounded_columns(origins, derived, width)
         bare: tuple[int, ...] = ()
         if not prepared.matrix and prepared.experts is None and isinstance(prepared.above, Copies):
             bare = notices.bare_columns(outer, bounded, prepared.above)
@@ -565,10 +552,10 @@ class Engine:
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
                 for kind, of in zip(types, digits, strict=False)
             ),
-            rows=semidefinite(_rows(rows, digits), prepared.matrix),
+            rows=semidefinite(answer_rows(rows, digits), prepared.matrix),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
-            _interval_of=_interval_of(origins, derived),
+            _interval_of=interval_of(origins, derived),
             _bounded=bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
@@ -602,41 +589,3 @@ def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
     finally:
         clear_cache()
     raise failure
-
-
-def _rows(
-    rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
-) -> tuple[tuple[Any, ...], ...]:
-    """The outputs of each row; what is behind them says where it comes from."""
-    if not any(digits):
-        return tuple(tuple(row[: len(digits)]) for row in rows)
-    return tuple(tuple(map(_value, row, digits)) for row in rows)
-
-
-def _value(value: Any, digits: tuple[int, int] | None) -> Any:
-    """A value of the answer, which is a DECIMAL where its expression is one in the engine."""
-    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
-
-
-def _unknown(_row: int, _column: int, _confidence: float) -> None:
-    """The interval of a cell that is derived from several released ones."""
-
-
-def _interval_of(origins: RowProvenance | None, derived: DerivedIntervals | None) -> IntervalOf:
-    """The interval of each cell: of what follows from its own released row, or else of what is computed of several."""
-    if derived is None:
-        return _unknown if origins is None else origins.interval
-    if origins is None:
-        return derived.interval
-    own, alone, several = origins.bounded, origins, derived
-    return lambda row, column, confidence: (alone if own[column] else several).interval(
-        row, column, confidence
-    )
-
-
-def _bounded(origins: RowProvenance | None, derived: DerivedIntervals | None, width: int) -> tuple[bool, ...]:
-    """Which columns have intervals."""
-    own = () if origins is None else origins.bounded
-    if derived is None:
-        return own
-    return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))

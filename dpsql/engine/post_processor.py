@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsql.analysis.decimals import as_decimal
 from dpsql.analysis.intervals import answer_intervals, interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
@@ -232,3 +233,17 @@ def _clamped(value: Any, around: Interval) -> Any:
     if high is not None and value > high:
         return math.floor(high) if whole else float(high)
     return value
+
+
+def answer_rows(
+    rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
+) -> tuple[tuple[Any, ...], ...]:
+    """Return the outputs of each row; what is behind them says where it comes from."""
+    if not any(digits):
+        return tuple(tuple(row[: len(digits)]) for row in rows)
+    return tuple(tuple(map(_value, row, digits)) for row in rows)
+
+
+def _value(value: Any, digits: tuple[int, int] | None) -> Any:
+    """Return a value of the answer, which is a DECIMAL where its expression is one in the engine."""
+    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)

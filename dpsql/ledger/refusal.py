@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
+from dpsql.accounting.events import Pure
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import BudgetExhausted, IntegrityError
 from dpsql.ledger.entry_kinds import CHARGE, RESERVE
-from dpsql.ledger.protocol import Account, Head, Quote
+from dpsql.ledger.protocol import Account, Bill, Head, Ledger, Quote
+
+
+def require_payable(
+    ledger: Ledger, accounts: Mapping[str, Account], loss: Fraction, analyst: str, reservation: int | None
+) -> None:
+    """Raise BudgetExhausted for a loss beyond the whole budget of a table, before anything is planned for it."""
+    for table, account in accounts.items():
+        event = Pure(loss)
+        if account.accountant.cost(event).loss > account.limit.loss:
+            for quote in ledger.dry_run([Bill(table, event)], analyst=analyst, reservation=reservation):
+                if not quote.fits:
+                    raise exhausted(account, quote)
 
 
 def exhausted(account: Account, quote: Quote, kind: str = CHARGE, ahead: str = "") -> BudgetExhausted:

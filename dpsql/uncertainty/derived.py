@@ -14,7 +14,7 @@ section 13.3 (percentiles); Fieller 1954, section 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from dpsql.release import ReleasedTable, noise
 from dpsql.rendering import Ends
 from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, Copies, emit_simulations
 from dpsql.sql.emit.scalars import cast, identifier
+from dpsql.uncertainty.cells import RowProvenance
 from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.selected_rows import confidence_for
 from dpsql.uncertainty.simulation import PublicWords, is_simulated, lowered_for, simulated_values
@@ -273,3 +274,31 @@ def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
         for sign in (1.0, -1.0)
     )
     return low, -high
+
+
+def _unknown(_row: int, _column: int, _confidence: float) -> None:
+    """The interval of a cell that is derived from several released ones."""
+
+
+def interval_of(
+    origins: RowProvenance | None, derived: DerivedIntervals | None
+) -> Callable[[int, int, float], Ends]:
+    """Return the interval of each cell: of what follows from its own released row, or else of what is computed of several."""
+    if derived is None:
+        return _unknown if origins is None else origins.interval
+    if origins is None:
+        return derived.interval
+    own, alone, several = origins.bounded, origins, derived
+    return lambda row, column, confidence: (alone if own[column] else several).interval(
+        row, column, confidence
+    )
+
+
+def bounded_columns(
+    origins: RowProvenance | None, derived: DerivedIntervals | None, width: int
+) -> tuple[bool, ...]:
+    """Return which columns have intervals."""
+    own = () if origins is None else origins.bounded
+    if derived is None:
+        return own
+    return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))

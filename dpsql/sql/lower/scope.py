@@ -206,10 +206,11 @@ class Scope:
     """What these subqueries are, so that each is joined once; of UNNEST in SELECT the element."""
     matched: list[Matched] = field(default_factory=list)
     """The sources of SEMI JOIN and ANTI JOIN."""
-    marks: dict[object, Expr] = field(default_factory=dict)
-    """The counts behind EXISTS and IN as values, likewise."""
+    marks: dict[object, Expr] = field(
+        default_factory=dict
+    )  # the counts behind EXISTS and IN as values, likewise
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE, and in the items behind them."""
+    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE and later items."""
     aliased: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
     """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
     bounded: bool = False
@@ -245,7 +246,8 @@ class Scope:
             return None
         known, item = self.aliases, self.aliases[name]
         if id(item) not in self.aliased:
-            self.aliases = {other: each for other, each in known.items() if other != name}
+            self.aliases = known.copy()
+            del self.aliases[name]
             try:
                 self.aliased[id(item)] = item, self.scalars.lower(item)
             finally:

@@ -1,0 +1,211 @@
+"""Notices about groups: which are withheld or may be empty, and what is computed of those that are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from dpsql.analysis.listed_keys import measures_presence
+from dpsql.engine.statement_notices import plan_parts
+from dpsql.plan.dependencies import children
+from dpsql.plan.expr import windowed
+from dpsql.plan.nodes import (
+    OuterQuery,
+    PerUnitGroupBy,
+    PublicSubquery,
+    Release,
+    inputs,
+)
+from dpsql.plan.render import phrase
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.top_k import TopKSelection
+from dpsql.postprocess.occupied_groups import may_have_no_rows, occupied
+from dpsql.release import ReleasedTable
+from dpsql.uncertainty.cells import intervals_of
+
+CONFIDENCE = 0.95
+
+
+def selected_from(plan: MeasurementPlan) -> str:
+    """From which size on a group is released by partition selection."""
+    chosen = plan.selection
+    if isinstance(chosen, OptimalPartitionSelection):
+        many = f"{chosen.median_units:,} unit{'s' * (chosen.median_units != 1)}"
+        return f"a group of {many} is released with probability 1/2, a smaller one with less"
+    if chosen is None:
+        return "all groups are released"
+    learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
+    least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
+    return f"{least}{' where the clamp is as expected' * learnt}"
+
+
+def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
+    """How far from the best the scores of the chosen groups are, at most."""
+    groups = math.prod(map(len, plan.analysis.domains or ()))
+    steps = chosen.shortfall(groups, confidence)
+    lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
+    off = steps * float(lattice.step) if lattice is not None else steps
+    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
+
+
+def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
+    """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
+
+    How many are missing is known where the keys are listed. Which part of the rows is missing follows, but for noise, where the
+    statement has released the count of all rows, too.
+    """
+    plan = table.plan
+    if plan.selection is None or not table.rows:
+        return
+    shown = len(table.rows)
+    if plan.analysis.domains is not None:
+        listed = math.prod(map(len, plan.analysis.domains))
+        if shown < listed:
+            yield (
+                f"{listed - shown:,} of {listed:,} listed groups ({(listed - shown) / listed:.0%}) are not shown: "
+                f"{selected_from(plan)}."
+            )
+        return
+    near, missing = _near_threshold(table), _missing_share(tables, table)
+    yield (
+        f"Groups may be missing: the policy does not list the keys, so {selected_from(plan)}."
+        + f" {near:,} of the {shown:,} shown have a count below twice that, so smaller ones are likely."
+        * (near > 0)
+        + (f" About {missing:.0%} of the rows are in groups that are not shown." if missing else "")
+    )
+
+
+def _near_threshold(table: ReleasedTable) -> int:
+    """How many shown groups have a noisy count below twice the threshold; 0 where none is released."""
+    chosen = table.plan.threshold
+    if chosen is None:
+        return 0
+    counts = (sum(cells[chosen.vector][at] for at in chosen.components) for cells in table.components)
+    return sum(count < 2 * chosen.threshold for count in counts)
+
+
+def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
+    """Which part of all rows is in no shown group, where the same rows were counted without keys; 0 where it may be noise."""
+    release = table.plan.analysis.release
+    for item in release.aggregations:
+        if item.function != "count_rows":
+            continue
+        for other in tables:
+            whole = other.plan.analysis.release
+            of_all = next((one for one in whole.aggregations if one.function == item.function), None)
+            if whole.keys or of_all is None or whole.input != release.input:
+                continue
+            every = intervals_of(other.plan, other, of_all, [0], CONFIDENCE)
+            found = [*every, *intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)]
+            middles = [(ends[0] + ends[1]) / 2 for ends in found if ends is not None]
+            noise = math.hypot(*((ends[1] - ends[0]) / 2 for ends in found if ends is not None))
+            missing = middles[0] - sum(middles[1:])
+            return min(1.0, missing / middles[0]) if missing > noise and middles[0] > 0 else 0.0
+    return 0.0
+
+
+def nothing_selected(plan: MeasurementPlan, which: str) -> str:
+    """Return the notice of a release of which no group passed the threshold."""
+    return (
+        f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
+        "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown."
+    )
+
+
+def missing_groups(table: ReleasedTable) -> Iterator[str]:
+    """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
+    keys = len(table.plan.analysis.release.keys)
+    holds = occupied(table.plan, table)
+    if measures_presence(table.plan.analysis.release):
+        missing = len(holds) - sum(holds)
+        if missing:
+            yield (
+                f"{missing:,} of {len(holds):,} groups are not shown: by their noisy counts of units, they may have no rows. A query "
+                "with COUNT(*) shows all groups that the policy lists."
+            )
+        return
+    missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
+    if missing:
+        yield (
+            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and, by their noisy counts, they "
+            "may be empty. Groups whose keys the policy, or a condition with IN, lists are all shown."
+        )
+
+
+def known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
+    """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
+    analysis = table.plan.analysis
+    if analysis.free and not analysis.release.all_public_rows and table.rows:
+        yield (
+            f"All {len(table.rows):,} groups are of values that are listed, or within bounds: nothing is measured, and some may "
+            "have no rows. A condition, or COUNT(*) beside them, says which."
+        )
+    elif analysis.release.top is not None:
+        yield (
+            "The best are chosen among all groups that are listed, or within bounds, and groups without rows may be among them: "
+            "COUNT(*) beside them shows how many rows each has."
+        )
+    elif chosen and not measures_presence(analysis.release):
+        empty = len(may_have_no_rows(table.plan, table))
+        if empty:
+            yield (
+                f"{empty:,} of the {len(table.rows):,} groups that are put in order may have no rows, by their noisy counts: "
+                "HAVING COUNT(*) > 0 leaves out those whose count is not above 0."
+            )
+
+
+def is_ordered(outer: OuterQuery) -> bool:
+    """Whether some rows are put out for their places in an order: by LIMIT or by windows, and not for their counts."""
+    waiting: list[object] = [outer]
+    seen = set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, Release):
+            continue
+        seen.add(id(part))
+        if isinstance(part, OuterQuery) and part.having is None:
+            shown = [output.expr for output in part.outputs] + (
+                [] if part.qualify is None else [part.qualify]
+            )
+            if (part.order and part.limit is not None) or any(map(windowed, shown)):
+                return True
+        waiting += children(part)
+    return False
+
+
+def totals_of_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Iterator[str]:
+    """Yield a notice where a window or an aggregate reads released groups of which some may not be shown.
+
+    It follows from the plans alone.
+    """
+    plans = {table.plan.analysis.release: table.plan for table in tables if table.plan.selection is not None}
+    found: dict[Release, None] = {}
+    for part in plan_parts(outer) if plans else ():
+        if isinstance(part, OuterQuery):
+            exprs = [*(each.expr for each in part.outputs), *(each.expr for each in part.order)]
+            reads = any(map(windowed, exprs)) or part.qualify is not None
+            source: object = part.source
+        else:
+            reads, source = isinstance(part, PerUnitGroupBy) and bool(part.aggregates), part
+        if reads:
+            found |= dict.fromkeys(each for each in _released_below(source) if each in plans)
+    for release in found:
+        keys = ", ".join(phrase(key.expr) for key in release.keys)
+        yield (
+            f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
+            f"{selected_from(plans[release])}. What the others hold is missing; an aggregate without GROUP BY counts everybody."
+        )
+
+
+def _released_below(part: object) -> Iterator[Release]:
+    """Yield the releases whose rows a part reads: not those that are below them, or values in its conditions."""
+    if isinstance(part, Release):
+        yield part
+    elif isinstance(part, OuterQuery):
+        yield from _released_below(part.source)
+    elif isinstance(part, PublicSubquery):
+        yield from _released_below(part.outer)
+    else:
+        for each in inputs(part):  # type: ignore[arg-type]
+            yield from _released_below(each)
