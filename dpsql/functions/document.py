@@ -9,6 +9,7 @@ from functools import cache
 
 from dpsql.functions import BY_UNIT, FAMILIES, FUNCTIONS, SYNONYMS
 from dpsql.functions.moments import UNITS
+from dpsql.functions.strings import MOST_COMPARED
 from dpsql.plan.expr import Function, Literal
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
@@ -25,6 +26,9 @@ it current. Everything else is refused.
   ranges, by the rule of each function. A sum needs a range.
 - *Why no row fails*: a row for which the engine would raise an error gives NULL, since an error would tell of the row.
 - What is not a number (NaN) is counted as NULL.
+- *Texts* have at most 16 times the bytes of the row's longest stored text, or 128 KiB, and the work on the texts of one row is
+  bounded over the whole statement, both before anything is charged: [types](types.md). Cut a text first, `LEFT(s, 1000)`,
+  where a statement is refused as `too_long`. Edit distances and the like are of the first {most:,} characters of a text.
 """
 _KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 _GROUPS = {
@@ -84,7 +88,7 @@ def markdown() -> str:
     typed = sum(
         len(function.names or (function.name,)) * len(signatures(function)) for function in FUNCTIONS.values()
     )
-    lines = [_HEAD.format(names=len(names()), typed=typed)]
+    lines = [_HEAD.format(names=len(names()), typed=typed, most=MOST_COMPARED)]
     for title, family in FAMILIES.items():
         lines += [
             "",

@@ -63,7 +63,7 @@ def growing(step: str, carrier: str = "derived table", times: int = 5) -> str:
 
 
 def test_a_careless_engine_tells_of_one_row() -> None:
-    """Where nothing bounds the texts of a chain, the query fails for the person who has the row, and for nobody else."""
+    """The attack works where nothing bounds the texts of a chain: the query fails for whoever has the row, and nobody else."""
     with (
         mock.patch.object(finish, "require_bounded_texts", return_value=None),
         mock.patch.object(text_bounds, "MOST_MADE", 2**40),

@@ -109,7 +109,7 @@ def test_distances_are_of_the_first_letters(function: str) -> None:
 
 
 def test_a_long_text_takes_no_longer_than_its_first_letters() -> None:
-    """A hundred times as long a text takes no ten times as long; a careless distance takes a hundred times as long."""
+    """The attack works on a careless distance, of which a text that is a hundred times as long takes as many times as long."""
 
     def took(text: str, cut: str) -> float:
         engine = engine_of(people("n"))

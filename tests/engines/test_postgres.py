@@ -533,3 +533,27 @@ def test_a_server_that_was_not_reviewed_is_refused(number: int, encoding: str, c
     with pytest.raises(OperationalError) as caught:
         module._require_version(number, encoding)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "CONTAINS(UPPER(name), LOWER(name))",
+        "STRPOS(name || 'a', name || 'b') > 0",
+        f"TRANSLATE(name, '{'a' * 999}', '{'b' * 999}') = 'b'",
+        f"TRIM(name, '{'ab' * 400}') = 'b'",
+        "LOWER(name) = 'a' OR LOWER(name) = 'b' OR LOWER(name) = 'c'",
+    ],
+)
+def test_what_one_long_text_could_take_is_refused(people: tuple[str, Any], condition: str) -> None:
+    """By the work of PostgreSQL, which compares letter by letter; of the beginning of a text it is answered."""
+    url, _ = people
+    with dpsql.connect(url, policy=POLICY, ledger=":memory:", epsilon=EXACT) as con:
+        with pytest.raises(QueryRejected) as caught:
+            con.query(f"SELECT COUNT(*) FROM people WHERE {condition}")
+        assert caught.value.code == "too_long"
+        assert list(
+            con.query(
+                f"SELECT COUNT(*) FROM people WHERE {condition.replace('name', 'LEFT(name, 100)')}"
+            ).rows
+        )
