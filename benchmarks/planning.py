@@ -1,7 +1,7 @@
 """What planning costs: `python -m benchmarks.planning`.
 
 Each statement of the retail workload and of TPC-H is planned, from its text to the statement that would be sent, and answered
-by plain DuckDB. How to read the table: benchmarks/README.md.
+by plain DuckDB. With `--growing`, statements that grow are explained instead, as the attack test A46 has them. How to read the table: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from dpsql.request.query import Query
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from attacks.test_a46_plans_that_explode import GROWING
+from attacks.test_a46_plans_that_explode import connect as connected
 from retail import study as retail
 from retail.workload import STATEMENTS
 from tpch import study as tpch
@@ -115,6 +117,20 @@ def measured(rounds: int, only: Sequence[str]) -> list[Planned]:
     return sorted(found, key=lambda each: -each.share)
 
 
+def growing(rounds: int) -> Table:
+    """The table of statements that grow: how long each takes to be explained, or refused."""
+    printed = Table(title="statements that grow: none may take longer than a second")
+    for name in ("statement", "size", "planning ms", "refused"):
+        printed.add_column(name, justify="left" if name == "statement" else "right")
+    con = connected()
+    for name, (written, sizes) in GROWING.items():
+        for size in sizes:
+            seconds = least(partial(planned, con, written(size)), rounds)
+            refused = "" if planned(con, written(size)) else "refused"
+            printed.add_row(name, str(size), f"{1000 * seconds:.1f}", refused)
+    return printed
+
+
 def table(found: Sequence[Planned], shown: int) -> Table:
     """The table that is printed."""
     beyond = sum(each.share > 1 for each in found)
@@ -135,7 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="times that each statement is planned")
     parser.add_argument("--shown", type=int, default=20, help="lines of the table")
     parser.add_argument("--only", nargs="*", default=[], help="words in the names of statements")
+    parser.add_argument(
+        "--growing", action="store_true", help="statements that grow, in place of the workloads"
+    )
     options = parser.parse_args(arguments)
+    if options.growing:
+        Console(width=110).print(growing(options.rounds))
+        return
     Console(width=110).print(table(measured(options.rounds, options.only), options.shown))
 
 
