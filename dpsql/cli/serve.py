@@ -23,9 +23,12 @@ PolicyArgument = Annotated[
     Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
 ]
 DatabaseFile = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--database", "-d", help="The DuckDB file with the data, opened read-only.", show_default=False
+        "--database",
+        "-d",
+        help="The DuckDB file with the data, opened read-only; not where the policy has the sources of its tables.",
+        show_default=False,
     ),
 ]
 Host = Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need TLS.")]
@@ -183,7 +186,7 @@ Idle = Annotated[
 def serve(
     policy: PolicyArgument,
     *,
-    database: DatabaseFile,
+    database: DatabaseFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
     anchor: AnchorFile = None,
@@ -326,7 +329,7 @@ def _provider(
     return Found(Client(issuer, client, redirect, text, audience))
 
 
-def _check(policy: Path, database: Path, **plan: Any) -> None:
+def _check(policy: Path, database: Path | None, **plan: Any) -> None:
     """Prints what was checked; ends with exit code 1 where a server would not start."""
     from dpsql.server.check import Plan, checks
     from dpsql.shell.failures import message

@@ -16,12 +16,17 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from dpsql.errors import OperationalError
+from dpsql.ledger import Entry, Ledger
+from dpsql.ledger.entry_kinds import FAILURE, RELEASED
 from dpsql.workers import Interruptible, interruptible
 
 _T = TypeVar("_T")
+_RECENT = 1_000
+"""Entries among which the charge of a process that has just ended is looked for."""
 CANCELLED, STOPPED = "cancelled", "stopped"
 
 
@@ -139,3 +144,17 @@ def stopped_error() -> OperationalError:
         code="stopped",
         hint="ask for fewer columns or tables, or ask the data owner for a longer limit",
     )
+
+
+def record_lost(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None:
+    """Records as failures an analyst's charges for a query since a time, made by a process that has ended before it answered."""
+    recent = ledger.entries(limit=_RECENT)
+    failed = {entry.charge for entry in recent if entry.kind == FAILURE}
+    lost = dict[int, list[Entry]]()
+    for entry in recent:
+        own = (entry.query, entry.analyst) == (sql, analyst) and entry.kind in RELEASED
+        if own and entry.at >= since and entry.charge not in failed:
+            lost.setdefault(entry.charge, []).append(entry)
+    for entries in lost.values():
+        tables = [entry.table for entry in entries]
+        ledger.fail(tables, entries[0], analyst=analyst, query=sql, code="process_ended")

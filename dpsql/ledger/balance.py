@@ -32,13 +32,14 @@ class Balance:
         """The largest spend over the partitions."""
         return self.parts.most()
 
-    def in_period(self, period: str) -> Balance:
-        """The balance in a period: a later one begins without spends and reservations; an earlier one changes nothing."""
-        return (
-            replace(self, parts=PartitionSpend(), period=period, reservations={})
-            if period > self.period
-            else self
-        )
+    def in_period(self, period: str, *, anew: bool = False) -> Balance:
+        """The balance in a period: a later one begins without spends and reservations; an earlier one changes nothing.
+
+        A reset begins `anew` in any period: after a clock that was ahead, the budget renews again from the present one on. What was
+        charged in the later period is of before the reset.
+        """
+        begins = period > self.period or (anew and period != self.period)
+        return replace(self, parts=PartitionSpend(), period=period, reservations={}) if begins else self
 
     def left(self, limit: Spend, box: Box = WHOLE) -> Spend:
         """What may still be charged to a box."""

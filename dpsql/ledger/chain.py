@@ -17,7 +17,7 @@ from dpsql.ledger.amendments import require_amendment
 from dpsql.ledger.balance import Balance, partitions_digest
 from dpsql.ledger.claims import Claims, claimed_by
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.entry_kinds import AMEND, RESERVE, EntryKind, NotAnEntryError, applied
+from dpsql.ledger.entry_kinds import AMEND, RESERVE, RESET, EntryKind, NotAnEntryError, applied
 from dpsql.ledger.identity import may_follow
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.reservations import Reservations, reservations_digest
@@ -186,10 +186,11 @@ def _next(before: Balance, row: Row) -> Balance:
         stored_spend(row["spent_loss"], row["spent_delta"]),
         *(row[name] for name in ("number", "period", "parts", "slices")),
     )
+    start = before.in_period(row["period"], anew=row["kind"] == RESET)
     try:
-        balance = applied(before.in_period(row["period"]), step)
+        balance = applied(start, step)
         if stated != _stated(balance):
-            balance = applied(before.in_period(row["period"]), step._replace(rule=charged_exactly))
+            balance = applied(start, step._replace(rule=charged_exactly))
             _require_stated(stated, balance, row)
     except (NotAnEntryError, LossError):
         raise _off(row) from None

@@ -57,6 +57,7 @@ from dpsql.ledger.tables import (
     make_missing_index,
     make_tables,
     recognised,
+    require_derived,
     require_holds,
     require_key,
     rows_from,
@@ -411,6 +412,7 @@ class SqlJournal:
                 rows = entry_rows(connection, OLDEST_FIRST)
                 Chain().followed(rows, self._digests, budget_history(connection, self._digests).at)
             self._catch_up(connection, expected)
+            require_derived(connection, self._chain.balances)
             require_same(self._store.where, self._chain.database, self._database)
             self._settle_accounts(connection)
             if self._anchor is not None and self._anchor.head() is None:

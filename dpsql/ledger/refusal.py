@@ -12,11 +12,18 @@ from dpsql.ledger.entry_kinds import CHARGE, RESERVE
 from dpsql.ledger.protocol import Account, Head, Quote
 
 
-def exhausted(account: Account, quote: Quote, kind: str = CHARGE) -> BudgetExhausted:
+def exhausted(account: Account, quote: Quote, kind: str = CHARGE, ahead: str = "") -> BudgetExhausted:
     """The error for a quote that does not fit: what was asked, by an entry of a kind, and what is left, as ε and as δ.
 
-    The ε asked is that of the ε-DP query with the same cost; the ε left is rounded down.
+    The ε asked is that of the ε-DP query with the same cost; the ε left is rounded down. `ahead` is the account's period where that
+    is later than the clock's: no renewal comes before it.
     """
+    later = (
+        f"; the budget was charged in {ahead} by a clock that was ahead, and renews after that, or, for a reason,"
+        " from now on after dpsql ledger reset"
+        if ahead
+        else ""
+    )
     whole = " of {}".format if quote.reservation is None else "".format
     asks = "the reservation" if kind == RESERVE else "the query"
     keys = asks if kind == RESERVE else "choosing group keys"
@@ -27,14 +34,15 @@ def exhausted(account: Account, quote: Quote, kind: str = CHARGE) -> BudgetExhau
         return BudgetExhausted(
             f"{asks} asks for epsilon {asked_text} of {_whose(quote)}, where epsilon {left_text}"
             f" is left{whole(_text(account.budget.epsilon, 6, ROUND_FLOOR))}",
-            hint="nothing was charged; ask for less epsilon" if quote.left.loss else "nothing was charged",
+            hint=("nothing was charged; ask for less epsilon" if quote.left.loss else "nothing was charged")
+            + later,
         )
     asked_text, left_text = _distinguished(quote.spend.delta_fraction, quote.left.delta_fraction)
     return BudgetExhausted(
         f"{keys} asks for delta {asked_text} of {_whose(quote)}, where delta {left_text}"
         f" is left{whole(_text(Fraction(account.limit.delta, Spend.UNIT), 6, ROUND_FLOOR))}",
         code="delta_exhausted",
-        hint="nothing was charged; group by columns whose values the policy declares",
+        hint="nothing was charged; group by columns whose values the policy declares" + later,
     )
 
 

@@ -13,7 +13,7 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.errors import ProgrammingError
 from dpsql.ledger.amendments import amendment_details, require_amendable
 from dpsql.ledger.balance import Balance, left_of, reservation_states, state_of
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, period
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
     AMEND,
@@ -192,7 +192,9 @@ class SqlLedger(SqlJournal):
         common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
 
         def rows() -> list[dict[str, Any]]:
-            end, balance = self._chain.head, applied(self._balance(key, now), step)
+            present = period(self._accounts[key].budget.renewal, now)
+            before = self._chain.balance(key).in_period(present, anew=kind == RESET)
+            end, balance = self._chain.head, applied(before, step)
             return [self._row({**common, "charge": end.entries + 1, "kind": kind}, end, key, None, balance)]
 
         (entry,) = self._appended(rows)
@@ -344,7 +346,9 @@ class SqlLedger(SqlJournal):
             for planned in self._quoted(charges_due, wanted, now):
                 bill, quote = planned.bill, planned.quote
                 if not quote.fits:
-                    raise exhausted(self._accounts[quote.key], quote, kind.kind)
+                    account, found_in = self._accounts[quote.key], planned.balance.period
+                    ahead = found_in if found_in > period(account.budget.renewal, now) else ""
+                    raise exhausted(account, quote, kind.kind, ahead)
                 box = None if bill.box == WHOLE else str(bill.box)
                 columns = {**shared, **spend_columns("", quote.spend), "box": box}
                 columns["refines"] = None if found else claims_text(refines)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import CreateIndex
 
 from dpsql.accounting.partitions.boxes import PartitionSpend
-from dpsql.errors import OperationalError
+from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.balance import Balance, partition_rows, partition_spend_of
 from dpsql.ledger.chain import Last
@@ -175,16 +175,18 @@ def store_partitions(connection: Connection, key: AccountKey, before: Balance, a
     elif stale:
         wanted = delete(PARTS).where(*_of(PARTS, key), PARTS.c.box_digest == bindparam("stale"))
         connection.execute(wanted, [{"stale": text_digest(box)} for box in stale])
-    fresh = [(box, own) for box, own in new.items() if old.get(box) != own]
+    fresh = [row for row in _partition_columns(key, after) if old.get(row["box"]) != new[row["box"]]]
     if fresh:
-        common = {"table_name": key.table, "account_analyst": key.analyst, "period": after.period}
-        connection.execute(
-            insert(PARTS),
-            [
-                {**common, "box_digest": text_digest(box), "box": box, **spend_columns("", own)}
-                for box, own in fresh
-            ],
-        )
+        connection.execute(insert(PARTS), fresh)
+
+
+def _partition_columns(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
+    """The rows of an account's partitions."""
+    common = {"table_name": key.table, "account_analyst": key.analyst, "period": balance.period}
+    return [
+        {**common, "box_digest": text_digest(box), "box": box, **spend_columns("", own)}
+        for box, own in partition_rows(balance.parts).items()
+    ]
 
 
 def stored_reservations(connection: Connection, key: AccountKey) -> Reservations:
@@ -199,14 +201,39 @@ def store_reservations(connection: Connection, key: AccountKey, before: Balance,
     if stale:
         connection.execute(delete(SLICES).where(*_of(SLICES, key), SLICES.c.number.in_(stale)))
     fresh = [
-        (number, each)
-        for number, each in after.reservations.items()
-        if before.reservations.get(number) != each
+        row
+        for row in _reservation_columns(key, after)
+        if before.reservations.get(row["number"]) != after.reservations[row["number"]]
     ]
     if fresh:
-        common = {"table_name": key.table, "account_analyst": key.analyst}
-        rows = [{**common, "number": number, "body": str(each)} for number, each in fresh]
-        connection.execute(insert(SLICES), rows)
+        connection.execute(insert(SLICES), fresh)
+
+
+def _reservation_columns(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
+    """The rows of an account's open reservations."""
+    common = {"table_name": key.table, "account_analyst": key.analyst}
+    return [{**common, "number": number, "body": str(each)} for number, each in balance.reservations.items()]
+
+
+def require_derived(connection: Connection, balances: Mapping[AccountKey, Balance]) -> None:
+    """Requires that the rows of partitions and reservations are those that follow from the entries, column by column, and no more.
+
+    Claim: these two tables say nothing that the chain of entries does not vouch for.
+    Why: each row that the balances have is compared whole with what was written of it, and there is no other row.
+    Raises IntegrityError (`ledger_tampered`).
+    """
+    for table, columns, what in (
+        (PARTS, _partition_columns, "partitions"),
+        (SLICES, _reservation_columns, "reservations"),
+    ):
+        expected = {tuple(row.values()) for key, balance in balances.items() for row in columns(key, balance)}
+        found = {tuple(row) for row in connection.execute(select(table))}
+        for table_name, analyst, *_ in sorted(found ^ expected, key=str):
+            raise IntegrityError(
+                f"what the ledger keeps of the {what} of {AccountKey(table_name, analyst)} does not follow from its entries",
+                code="ledger_tampered",
+                hint="restore the newest backup, and find out who can write the ledger",
+            )
 
 
 def require_holds(connection: Connection, expected: Head, where: str) -> None:

@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import Connection
-
-from dpsql.accounting.spend import NOTHING
-from dpsql.errors import IntegrityError
-from dpsql.ledger.balance import partition_rows
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.protocol import AccountKey, Head
+from dpsql.ledger.protocol import Head
 from dpsql.ledger.releases import require_stored
 from dpsql.ledger.rows import START
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     budget_history,
+    require_derived,
     require_holds,
     rows_from,
-    stored_partitions,
-    stored_reservations,
 )
 from dpsql.ledger.uninterrupted import uninterrupted
 
@@ -56,26 +50,6 @@ def _followed(
             marks[mark.entries] = mark.digest
         if rows:
             return chain, False
-        _require_derived(connection, chain)
+        require_derived(connection, chain.balances)
         require_holds(connection, expected, store.where)
         return replace(chain, stored=require_stored(connection, digests, chain.claims, marks)), True
-
-
-def _require_derived(connection: Connection, chain: Chain) -> None:
-    """Requires that the stored partitions and reservations follow from the entries, with nothing else beside them."""
-    for key, balance in chain.balances.items():
-        expected = stored_partitions(connection, key)
-        if partition_rows(expected) != partition_rows(balance.parts) or (
-            not expected.cells and expected.base != NOTHING
-        ):
-            raise _unfounded("partitions", key)
-        if stored_reservations(connection, key) != balance.reservations:
-            raise _unfounded("reservations", key)
-
-
-def _unfounded(what: str, key: AccountKey) -> IntegrityError:
-    return IntegrityError(
-        f"what the ledger keeps of the {what} of {key} does not follow from its entries",
-        code="ledger_tampered",
-        hint="restore the newest backup, and find out who can write the ledger",
-    )

@@ -243,6 +243,12 @@ class Link(Model):
         return {key: value for key, value in rest(self).items() if value is not None}
 
 
+def _path(source: str) -> str:
+    if "\0" in source:
+        raise refusal("invalid", "no file has NUL in its name")
+    return source
+
+
 def _columns(columns: Mapping[str, Column]) -> NameMap[Column]:
     return checked(columns, "column", dots=True)
 
@@ -268,7 +274,7 @@ class Table(Model):
     unit: ColumnName | None = Field(
         default=None, description="The column with the unit's id, or `row`: each row is a unit."
     )
-    source: Annotated[str, Field(min_length=1)] | None = Field(
+    source: Annotated[str, Field(min_length=1), AfterValidator(_path)] | None = Field(
         default=None,
         description="The files that the table lies in, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
         "pattern. Then dpsql.connect needs no database.",

@@ -38,7 +38,7 @@ class Plan:
     """What a server is to be started with; `ports` are those of its doors, by name."""
 
     policy: Path
-    database: Path
+    database: Path | None
     users: str
     ledger: str
     ledger_key: Path | None

@@ -61,7 +61,9 @@ class Connections:
             connection.close()
 
 
-def connected(database: str, policy: Policy, ledger: SharedLedger, analyst: str) -> Connection:
+def connected(
+    database: str | dict[str, str] | None, policy: Policy, ledger: SharedLedger, analyst: str
+) -> Connection:
     """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
     try:
         made = connect(database, policy=policy, ledger=ledger, analyst=analyst)

@@ -44,7 +44,7 @@ _MOST_PLANS = 64
 class Setup:
     """What a process is started with; `processes` are how many there are beside each other."""
 
-    database: str
+    database: str | dict[str, str] | None
     policy: Policy
     analysts: tuple[str, ...]
     ledger: str

@@ -4,6 +4,10 @@ Claim: whichever process answers, an analyst is charged and limited as by one pr
 log does not hold.
 Why: turns, limits, sessions, users and the audit log are of the server's process alone; the others share what is durable,
 the ledger, whose charges are made one after the other under a lock of its store, whoever makes them.
+
+Claim: a process that ends amid a charged question leaves a failure in the ledger, as an engine that fails does.
+Why: a row may need more memory than there is, and the system ends the process for it. Its pipe ends with it, and who waited for
+the reply has the failure recorded before the client is told.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ import multiprocessing
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
@@ -142,11 +147,15 @@ class PlannedElsewhere:
     question: tuple[str, Parameters, QueryOptions]
 
 
+Lost = Callable[[str, str, datetime], None]
+"""Records failures of an analyst's question, by its text, that was charged since a time, where its process has ended."""
+
+
 class Processes:
     """The processes of a server; one that ends unasked is started again when it is needed."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
+    def __init__(self, setup: Setup, record_lost: Lost | None = None) -> None:
+        self._setup, self.record_lost = setup, record_lost
         self._lock = threading.Lock()
         self._closed = False
         self._processes = list[_Process]()
@@ -221,8 +230,8 @@ class ProcessAsker:
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
         """As `Asker.query`."""
-        process = self._processes.idlest()
-        return self._result(process, self._called(process, "query", (sql, parameters, options)))
+        process, question = self._processes.idlest(), (sql, parameters, options)
+        return self._result(process, self._asked(process, "query", question, question))
 
     def answer(self, planned: PlannedElsewhere) -> Result:
         """As `Asker.answer`: by the process that has the plan, or by another where that has ended."""
@@ -230,12 +239,30 @@ class ProcessAsker:
         if process.ended:
             sql, parameters, options = planned.question
             return self.query(sql, parameters, **options)
-        return self._result(process, self._called(process, "answer", (planned.number, *planned.question)))
+        question = planned.question
+        return self._result(process, self._asked(process, "answer", (planned.number, *question), question))
 
     def left(self, receipt: Receipt) -> Sequence[BudgetLeft]:
         """As `Asker.left`: what was left when the answer was given."""
         del receipt
         return self._left
+
+    def _asked(
+        self,
+        process: _Process,
+        method: str,
+        arguments: tuple[Any, ...],
+        question: tuple[str, Parameters, QueryOptions],
+    ) -> Answered:
+        """As `_called`, of what may be charged: a process that ends meanwhile is a failure."""
+        begun = datetime.now(UTC)
+        try:
+            found: Answered = self._called(process, method, arguments)
+        except OperationalError as error:
+            if error.code == "process_ended" and self._processes.record_lost is not None:
+                self._processes.record_lost(self._analyst, question[0], begun)
+            raise
+        return found
 
     def _called(self, process: _Process, method: str, arguments: tuple[Any, ...]) -> Any:
         number, future = process.begin(method, self._analyst, arguments)

@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dpsql.engine.stops import record_lost
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
 from dpsql.ledger.key import ledger_key as read_key
 from dpsql.ledger.open import MEMORY
@@ -180,7 +182,7 @@ class Service:
     def __init__(
         self,
         policy: Any,
-        database: str | Path,
+        database: str | Path | None,
         *,
         users: UserStore,
         ledger: str | Path,
@@ -198,7 +200,7 @@ class Service:
         self.audit = audit or Audit()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
-        self._source, self._database = policy, str(database)
+        self._source, self._database = policy, None if database is None else str(database)
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
         self.password_checks = PasswordChecks()
@@ -262,7 +264,8 @@ class Service:
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
-        connections = Connections(partial(connected, self._database, policy, ledger), self.limits.workers * 4)
+        opened = partial(connected, self._data(policy), policy, ledger)
+        connections = Connections(opened, self.limits.workers * 4)
         try:
             with connections.of(names[0]) as first:
                 found, catalog = first.engine.policy, first.engine.catalog
@@ -288,7 +291,7 @@ class Service:
         workers = self.limits.workers + self.limits.owner_workers
         return Processes(
             Setup(
-                self._database,
+                self._data(policy),
                 policy,
                 tuple(names),
                 self.ledger,
@@ -296,13 +299,27 @@ class Service:
                 self._anchor,
                 self._count,
                 workers,
-            )
+            ),
+            self._record_lost,
         )
+
+    def _record_lost(self, analyst: str, sql: str, since: datetime) -> None:
+        """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
+        with self.connections.of(analyst) as connection:
+            record_lost(connection.engine.ledger, analyst, sql, since)
 
     def _places(self, policy: Policy) -> list[str]:
         """Where the data lies: the database, and the files that the policy names."""
+        return [*([] if self._database is None else [self._database]), *self._sources(policy).values()]
+
+    def _sources(self, policy: Policy) -> dict[str, str]:
+        """Where the files of tables lie that the policy names, by table."""
         beside = Path(self._source).parent if isinstance(self._source, (str, Path)) else Path()
-        return [self._database, *map(str, policy.sources(beside).values())]
+        return {name: str(place.absolute()) for name, place in policy.sources(beside).items()}
+
+    def _data(self, policy: Policy) -> str | dict[str, str] | None:
+        """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
+        return (self._sources(policy) or None) if self._database is None else self._database
 
     async def reload(self, policy: Any = None) -> None:
         """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.

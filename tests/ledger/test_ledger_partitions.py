@@ -26,6 +26,7 @@ from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.entry_kinds import EntryKind
 from dpsql.ledger.protocol import AccountKey, Bill
 from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
+from dpsql.ledger.reader import LedgerReader
 
 BUDGETS: dict[str | AccountKey, Budget] = {"visits": Budget("pure", Fraction(1), Fraction(1, 1000))}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -210,10 +211,7 @@ def test_parts_spend_delta_too(tmp_path: Path) -> None:
     ],
 )
 def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of each part is vouched for by the last entry, and follows from all of them.
-
-    A short ledger is followed entry by entry, which tells what is spent without what is kept of it.
-    """
+    """What is kept of each part is vouched for by the last entry, and follows from all of them: on opening and by `verify`."""
     path = tmp_path / "a.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:
         ask(ledger, WHOLE)
@@ -222,12 +220,11 @@ def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pyt
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(forgery)
         raw.commit()
-    with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert left(ledger, days(0, 9)) == Fraction(1, 2)
-        with pytest.raises(
-            IntegrityError, match="partitions of table visits does not follow from its entries"
-        ):
-            ledger.verify()
+    unfounded = "partitions of table visits does not follow from its entries"
+    with pytest.raises(IntegrityError, match=unfounded):
+        open_ledger(path, BUDGETS)
+    with closing(LedgerReader.open(str(path))) as reader, pytest.raises(IntegrityError, match=unfounded):
+        reader.verify()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):
         open_ledger(path, BUDGETS)
@@ -311,6 +308,33 @@ def test_an_analyst_has_a_budget_within_the_table_s(tmp_path: Path) -> None:
         assert [state.name for state in ledger.states()] == ["visits", "visits for ana"]
         with pytest.raises(BudgetExhausted, match="of table visits, where"):
             ask(ledger, WHOLE, epsilon=Fraction(1, 8), who="bob")
+
+
+def test_a_reset_ends_the_period_of_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    """Nothing renews before that period; a reset is the way out, and what it begins renews as ever."""
+    clock = SimpleNamespace(now=NOON.replace(year=2037))
+    renewed: dict[str | AccountKey, Budget] = {
+        "visits": Budget("pure", Fraction(1), Fraction(0), renewal="monthly")
+    }
+    path = tmp_path / "a.ledger"
+    with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
+        ask(ledger, WHOLE, epsilon=Fraction(1))
+        for clock.now in (NOON, NOON + timedelta(days=40)):
+            with pytest.raises(BudgetExhausted) as refused:
+                ask(ledger, WHOLE)
+            assert "charged in 2037-11 by a clock that was ahead" in str(refused.value.hint)
+        ledger.reset("visits", by="olga", reason="the clock was ahead")
+        ask(ledger, days(0, 9), epsilon=Fraction(1))
+        assert ledger.state("visits").period == "2027-01"
+        with pytest.raises(BudgetExhausted) as refused:
+            ask(ledger, WHOLE)
+        assert "clock" not in str(refused.value.hint)
+        clock.now += timedelta(days=31)
+        ask(ledger, days(0, 9), epsilon=Fraction(1))
+        assert ledger.verify() == ledger.head()
+        before = ledger.states()
+    with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
+        assert ledger.states() == before
 
 
 def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) -> None:

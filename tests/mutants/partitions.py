@@ -111,10 +111,18 @@ FAULTS = (
     Fault(
         "parts-not-verified",
         "dpsql.ledger.verification:_followed",
-        "_require_derived(connection, chain)",
+        "require_derived(connection, chain.balances)",
         "pass",
         "what is kept of the parts is never held against the entries",
         f"{_LEDGER}::test_edited_parts_are_refused",
+    ),
+    Fault(
+        "resets-keep-a-later-period",
+        "dpsql.ledger.balance:Balance.in_period",
+        "anew and period != self.period",
+        "False",
+        "after a clock that was ahead a budget never renews, whatever its owner does",
+        f"{_LEDGER}::test_a_reset_ends_the_period_of_a_clock_that_was_ahead",
     ),
     Fault(
         "periods-go-back",

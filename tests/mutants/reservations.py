@@ -8,6 +8,8 @@ _SLICES = "tests/ledger/test_reservations.py"
 _FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
 _FACE = "tests/api/test_reservations.py"
 
+_LAW = "tests/ledger/test_every_column.py"
+
 FAULTS = (
     Fault(
         "slices-given-back-whole",
@@ -106,12 +108,28 @@ FAULTS = (
         f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
     ),
     Fault(
-        "slices-not-verified",
-        "dpsql.ledger.verification:_require_derived",
-        "stored_reservations(connection, key) != balance.reservations",
-        "False",
-        "what is kept of the slices is never held against the entries",
-        f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
+        "rows-beside-the-entries",
+        "dpsql.ledger.tables:require_derived",
+        "found ^ expected",
+        "expected - found",
+        "what somebody puts into the tables beside the entries passes",
+        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[without a key-INSERT INTO slices VALUES ('others', 'eve', 3, 'a body')]",
+    ),
+    Fault(
+        "partitions-compared-in-part",
+        "dpsql.ledger.tables:require_derived",
+        "{tuple(row) for row in connection.execute(select(table))}",
+        "{row for row in expected if any(row[-3:] == tuple(each)[-3:] for each in connection.execute(select(table)))}",
+        "an edit of a partition's period, account or digest passes",
+        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[with a key-UPDATE parts SET period = 'x']",
+    ),
+    Fault(
+        "tables-not-checked-on-opening",
+        "dpsql.ledger.journal:SqlJournal._prepare_once",
+        "require_derived(connection, self._chain.balances)",
+        "",
+        "a ledger whose partitions were edited goes on until somebody verifies it",
+        f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[without a key-UPDATE parts SET period = 'x']",
     ),
     Fault(
         "queries-beside-the-slice",

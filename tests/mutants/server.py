@@ -40,6 +40,14 @@ FAULTS = (
         f"{_LIMITS}::test_an_owner_s_limit_is_a_failure[True]",
     ),
     Fault(
+        "ended-processes-not-counted",
+        "dpsql.server.service:Service._record_lost",
+        "record_lost(connection.engine.ledger, analyst, sql, since)",
+        "",
+        "that a row takes more memory than a process may have is an exact bit without number",
+        "tests/server/test_processes.py::test_a_process_that_ends_amid_a_charged_question_is_a_failure",
+    ),
+    Fault(
         "owners-limit-as-a-clients",
         "dpsql.server.running:Running._in_turn",
         "self.stopped = True",

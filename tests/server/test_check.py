@@ -6,14 +6,19 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dpsql
 from dpsql.cli import main
+from dpsql.errors import Error, PolicyError, ProgrammingError
+from dpsql.server.service import Service
+from dpsql.server.users import Role, UserStore
 
-from .conftest import POLICY, prepared
+from .conftest import PASSWORD, POLICY, prepared
 from .test_attacks import certificate
 
 
@@ -74,6 +79,44 @@ def test_a_server_that_would_start_is_said_to(
     assert code == 1
     assert "no user store" in said["users"]
     assert "visits" in said["policy"]
+
+
+def test_a_policy_with_the_sources_of_its_tables_needs_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are seen from the policy's folder, wherever the server is started; a policy without any asks for a database."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "people.csv").write_text("id,age\n1,30\n2,40\n", encoding="utf-8")
+    people = {"unit": "id", "rows_per_unit": 1, "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}
+    policy = {"version": 1, "privacy_unit": "person", "database": "people", "budget": {"epsilon": 30}}
+    written = policy | {"tables": {"people": people | {"source": "people.csv"}}}
+    (folder / "people.yaml").write_text(json.dumps(written), encoding="utf-8")
+    (folder / "bare.yaml").write_text(json.dumps(policy | {"tables": {"people": people}}), encoding="utf-8")
+    store = UserStore.open(folder / "users", create=True)
+    store.add("ana", Role.analyst, PASSWORD)
+    monkeypatch.chdir(tmp_path)
+    with (
+        closing(Service(folder / "people.yaml", None, users=store, ledger=folder / "a.ledger")) as service,
+        service.connections.of("ana") as connection,
+    ):
+        assert abs(connection.query("SELECT COUNT(*) AS n FROM people", epsilon=10).rows[0][0] - 2) < 5
+    with pytest.raises(ProgrammingError) as refused:
+        Service(folder / "bare.yaml", None, users=store, ledger=folder / "b.ledger")
+    assert refused.value.code == "no_database"
+    store.close()
+
+
+@pytest.mark.parametrize("place", ["policy", "frames", "database"])
+def test_no_path_has_nul_in_it(place: str) -> None:
+    """It is an error of dpsql's own, and of the policy where that names it."""
+    people = {"unit": "row", **({"source": "a\0.csv"} if place == "policy" else {})}
+    policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": {"people": people}}
+    database = {"policy": None, "frames": {"people": "a\0.csv"}, "database": "a\0.parquet"}[place]
+    with pytest.raises(Error) as refused:
+        dpsql.connect(database, policy=policy, ledger=":memory:")
+    assert "NUL" in refused.value.message
+    assert isinstance(refused.value, PolicyError) is (place == "policy")
 
 
 def test_without_what_http_needs_the_other_door_is_open_alone(

@@ -27,6 +27,8 @@ from dpsql.server.service import Limits
 from .conftest import POLICY, Serve, Served, prepared, serving
 from .test_attacks import PURE, asking, charges
 
+LONG_WARDS = "DROP TABLE wards; CREATE TABLE wards AS SELECT 'w' || i AS name, i % 50 AS beds FROM range(3000000) AS r(i)"
+LONG_JOIN = "SELECT COUNT(*) FROM visits v JOIN wards w ON w.beds > v.days AND w.name > v.ward"
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 
 
@@ -176,6 +178,30 @@ def test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew(
     verified(tmp_path / "clinic.audit")
 
 
+def test_a_process_that_ends_amid_a_charged_question_is_a_failure(tmp_path: Path, serve: Serve) -> None:
+    """As where one row takes more memory than there is, and the system kills what needs it: it counts toward the lock."""
+    file, store = prepared(tmp_path)
+    store.close()
+    with duckdb.connect(str(file)) as made:
+        made.execute(LONG_WARDS)
+    with (
+        serve(tmp_path, processes=2) as served,
+        connected(served) as connection,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        told = pool.submit(connection.execute, LONG_JOIN)
+        while not len(charges(served.ledger, account="ana")):
+            assert not told.done()
+            time.sleep(0.05)
+        for pid in pids(served):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(psycopg.Error, match="what was charged stays charged"):
+            told.result(30)
+        with served.service.connections.of("ana") as opened:
+            (failure,) = [entry for entry in opened.engine.ledger.entries() if entry.kind == "failure"]
+        assert (failure.table, failure.details) == ("visits", {"failure": "process_ended"})
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -219,16 +245,12 @@ def test_what_runs_in_a_process_is_stopped_by_its_owner(tmp_path: Path, serve: S
     file, store = prepared(tmp_path)
     store.close()
     with duckdb.connect(str(file)) as made:
-        made.execute(
-            "DROP TABLE wards; CREATE TABLE wards AS SELECT 'w' || i AS name, i % 50 AS beds FROM range(3000000) AS r(i)"
-        )
+        made.execute(LONG_WARDS)
     with serve(tmp_path, processes=2, limits=Limits(longest=2.0)) as served:
         with connected(served, statement_timeout="700") as connection:
             connection.execute("SELECT 1")
             with pytest.raises(psycopg.Error) as stopped:
-                connection.execute(
-                    "SELECT COUNT(*) FROM visits v JOIN wards w ON w.beds > v.days AND w.name > v.ward"
-                )
+                connection.execute(LONG_JOIN)
         assert stopped.value.sqlstate == "57014"
         assert "stopped at the owner's limit" in str(stopped.value)
         with served.service.connections.of("ana") as opened:

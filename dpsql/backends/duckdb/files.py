@@ -128,6 +128,8 @@ def table_of(source: str | Path) -> FileTable:
 
     Raises OperationalError where there is none, or files of several formats.
     """
+    if "\0" in str(source):
+        raise OperationalError("no file has NUL in its name", code="no_database")
     place = Path(source)
     if place.is_dir():
         found = sorted(place.rglob("*.parquet"))
