@@ -275,7 +275,7 @@ FAULTS = (
     ),
     Fault(
         "rows-select-keys",
-        "dpsql.planning.choose:_selection_statistic",
+        "dpsql.planning.choose:units_statistic",
         "return UNITS if analysis.bound.per_unit else ROWS",
         "return ROWS",
         "the threshold is on rows, of which one unit has many",

@@ -475,7 +475,7 @@ FAULTS = (
     ),
     Fault(
         "cut-off-not-allowed-for",
-        "dpsql.uncertainty.cells:intervals_of",
+        "dpsql.uncertainty.cells:_intervals",
         "[(low - below, high + above) for (low, high), (below, above) in zip(found, cut.tolist(), strict=True)]",
         "[*found]",
         "intervals hold the noise alone, though units beyond a clamp were overlooked",

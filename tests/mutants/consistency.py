@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "interval-about-the-estimate",
-        "dpsql.uncertainty.cells:intervals_of",
+        "dpsql.uncertainty.cells:_intervals",
         "adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations",
         "False",
         "the number that is shown lies beside the middle of its interval, and plus or minus the half-width misses the truth",
