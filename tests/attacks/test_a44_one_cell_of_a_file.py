@@ -144,7 +144,7 @@ def test_no_optimizer_decides_whether_a_file_opens(tmp_path: Path, written: Any)
 
 @pytest.mark.parametrize("disabled", ["", "type_pushdown"])
 def test_a_cast_over_the_reader_fails_by_one_cell(tmp_path: Path, disabled: str) -> None:
-    """The careless way: its optimizer makes TRY_CAST a type of the reader's."""
+    """Where the cast stands over the reader, the attack works: the optimizer makes it a type of the reader's."""
     path = _csv(tmp_path / "t", [["1", "12.5"], ["2", "n/a"]])
     rows = f"read_csv('{path}', auto_detect = false, header = true, columns = {{a: 'VARCHAR', b: 'VARCHAR'}})"
     with duckdb.connect() as connection:

@@ -37,6 +37,12 @@ WORDS = {
         "and so are its groups",
         "GROUP BY k, bin",
     ),
+    "SELECT COUNT(note COLLATE NOCASE) FROM visits": ("compared by their bytes", "LOWER(s)"),
+    "SELECT note.upper(), COUNT(*) FROM visits GROUP BY 1": ("called after a dot", "UPPER(s)"),
+    "SELECT SUM(COLUMNS(['cost'])) FROM visits": ("it stands for several columns", "name each column"),
+    "SELECT COUNT(*) FROM visits WHERE list_contains(note, 'x')": ("are read as rows", "UNNEST(t.list)"),
+    "SELECT COUNT(*) FROM visits WHERE note LIKE ANY ('a%', 'b%')": ("stands after =", "LIKE 'a%' OR"),
+    "SELECT HISTOGRAM(age, [0, 9223372036854775807]) FROM visits": ("below the greatest", "last end"),
     "SELECT SUM(weight * 2 + 1) FROM visits": ("((weight * 2) + 1) has no bounds", "LEAST"),
 }
 

@@ -192,7 +192,12 @@ def _kind(context: Context, node: exp.Expr) -> SetKind:
     )
     kind = distinct if is_distinct else all_
     if kind is None:
-        context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
+        context.source.refuse(
+            node,
+            "clause",
+            f"{node.key.upper()} ALL is not supported: it counts how often equal rows stand on each side",
+            f"{node.key.upper()}, which has each row once; or count the rows of each side by GROUP BY",
+        )
     return kind
 
 

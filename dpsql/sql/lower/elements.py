@@ -67,7 +67,8 @@ def _repeated(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) 
             listed,
             "column",
             f"there is no list {'.'.join(parts)} in the tables before",
-            "the policy declares it with max_elements, and its table stands before it in FROM",
+            "a list is read of its table, not of a subquery or WITH: FROM t, UNNEST(t.list) AS u(x); the policy declares"
+            " it with max_elements",
         )
     ((holder, (spelt, path, facts, most)),) = found
     scanned = scope.tables[holder].relation

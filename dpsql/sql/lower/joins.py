@@ -311,6 +311,13 @@ class _Assembly:
 
     def _check_known(self, item: Attached, right: Source) -> None:
         """Refuses a public source of which nothing says, before its rows are released, how many join one row."""
+        if is_answered(right) and not any(isinstance(step, Release) for step in needs(right)):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                "private rows are joined to public ones that a window, LIMIT or GROUP BY makes on all their group keys alone",
+                "join the public table itself, or keep these rows as a public table",
+            )
         if is_answered(right):
             self.scope.source.refuse(
                 item.node,

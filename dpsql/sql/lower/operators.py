@@ -97,7 +97,7 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
         ),
         (_VOLATILE, _TODAY),
     ),
-    "age": ("the present time is in it, and its result has no fixed length", "write DATE_DIFF('day', t, u)"),
+    "age": ("its result has no fixed length", "write DATE_DIFF('day', u, t)"),
     **dict.fromkeys(("nextval", "currval", "lastval", "row_number", "rowid"), (_ORDER, None)),
     **dict.fromkeys(
         (
@@ -114,6 +114,14 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
         ("string_split", "split", "str_split", "string_to_array", "regexp_split_to_array", "string_split_regex"),
         (_LIST, "write SPLIT_PART(s, 'separator', 1)"),
     ),
+    **dict.fromkeys(
+        ("list_contains", "array_contains", "list_has", "array_has", "list_position", "array_length", "list_count"),
+        ("the elements of a list are read as rows", "FROM t, UNNEST(t.list) AS u(x) WHERE x = 'sought'"),
+    ),
+    "columns": ("it stands for several columns", "name each column"),
+    "collate": ("texts are compared by their bytes", "write LOWER(s)"),
+    "dot": ("no function is called after a dot", "write it before its arguments, UPPER(s)"),
+    **dict.fromkeys(("any", "all"), ("it stands after =, <>, <, <=, > and >=", "write s LIKE 'a%' OR s LIKE 'b%'")),
     "regexp_extract_all": (_LIST, "write REGEXP_EXTRACT(s, 'pattern', group)"),
     "fmod": ("a number would be written out twice at each level", "write x % y"),
     "fdiv": ("a number would be written out twice at each level", "write FLOOR(x / y)"),

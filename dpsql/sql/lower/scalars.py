@@ -107,7 +107,8 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        self.unknown_call(node, self.source.called(node).lower())
+        named = "collate" if isinstance(node, exp.Collate) else self.source.called(node).lower()
+        self.unknown_call(node, named)
 
     def unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
         """Refuses a function that is not in the registry, or a field of what has none."""

@@ -202,8 +202,12 @@ def _ends(over: AcrossUnits, node: exp.AggFunc, bins: exp.Expr, value: Expr) -> 
     places = [position(end) for end in ends]
     above = position(GREATEST[value.type])
     ordered = all(a is not None and b is not None and a < b for a, b in pairwise(places))
-    if not ordered or places[-1] is None or (above is not None and not places[-1] < above):
+    if not ordered or places[-1] is None:
         text.refuse(bins, "constant", "the bins' ends are finite, and each is greater than the one before")
+    if above is not None and not places[-1] < above:
+        text.refuse(
+            bins, "constant", f"the last end is below the greatest {value.type}", "leave the last end out"
+        )
     yield from ends
     most = interval(value, conditions(over.input)).high
     exact = value.type is not Type.DOUBLE or (isinstance(value, Column) and value.facts.stored)
