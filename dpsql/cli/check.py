@@ -235,7 +235,7 @@ def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Itera
     from dpsql.plan.expr import Column
     from dpsql.policy import fold
     from dpsql.sql.emit.relations import emit_crossings
-    from dpsql.sql.lower.scope import scan
+    from dpsql.sql.lower.table_names import scan
 
     links = [(name, link) for name, link in rules.foreign_keys() if link is not rules.tables[name].owner]
     queries = []

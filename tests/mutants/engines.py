@@ -453,7 +453,7 @@ FAULTS = (
     ),
     Fault(
         "spark-has-its-own-letters",
-        "dpsql.backends.spark.functions:_translated",
+        "dpsql.backends.spark.patterns:translate_letters",
         'f"TRANSLATE({text}, {before}, {after})"',
         'f"{function.upper()}({text})"',
         "LOWER and UPPER change letters as Java does, several at once and by what stands beside them",
@@ -469,7 +469,7 @@ FAULTS = (
     ),
     Fault(
         "spark-escapes-what-it-cannot",
-        "dpsql.backends.spark.functions:_escapes_well",
+        "dpsql.backends.spark.patterns:_escapes_well",
         'escape not in re.sub(escaped, "", str(pattern.value))',
         "True",
         "a pattern that escapes a letter ends a query in Spark",

@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "spark-goes-back",
-        "dpsql.backends.spark.functions:_without_going_back",
+        "dpsql.backends.spark.patterns:_without_going_back",
         'f"(?>.*?{part})"',
         'f"(?:.*?{part})"',
         "LIKE with three % takes time in proportion to the cube of a text",

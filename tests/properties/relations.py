@@ -47,8 +47,9 @@ from dpsql.plan.types import Type, common, type_of
 from dpsql.policy import fold
 from dpsql.sql.lower.derived import facts_of, project, set_operation
 from dpsql.sql.lower.joins import assemble, conjuncts, filtered
-from dpsql.sql.lower.scope import Context, Named, Scope, scan
+from dpsql.sql.lower.scope import Context, Named, Scope
 from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.table_names import scan
 from dpsql.sql.lower.unit_windows import with_windows
 from dpsql.sql.read.rejection import Source as Text
 

@@ -20,7 +20,7 @@ from tests.sql.study import prepare
 RULES: dict[str, Any] = {
     "version": 1,
     "privacy_unit": "person",
-    "budget": {"epsilon": 10**9, "delta": 1e-6},
+    "budget": {"epsilon": 10**16, "delta": 1e-6},
     "tables": {
         "sales": {
             "unit": "person",
@@ -132,16 +132,16 @@ WARES = [(0, "a", "x", 7), (1, "b", None, 8), (2, "b", "y", None)]
 COLOURS = [("a", "red"), ("b", "blue")]
 FREE = {
     f"SELECT id, COUNT(*), MAX(name) {ON} GROUP BY id": {0: "x", 1: None, 2: "y"},
-    f"SELECT item, COUNT(*), MIN(rare) {ON} GROUP BY item": {0: 7 / 3, 1: 8 / 3, 2: None, 3: None},
-    f"SELECT item, COUNT(*), FIRST(COALESCE(name, '?')) {ON} GROUP BY item": {0: "x", 1: "?", 2: "y", 3: "?"},
-    f"SELECT item, COUNT(*), ARBITRARY(item + 1) {ON} GROUP BY item": {0: 1, 1: 2, 2: 3, 3: 4},
+    f"SELECT item, COUNT(*), MIN(rare) {ON} GROUP BY item": {0: 7 / 3, 1: 8 / 3, 2: None},
+    f"SELECT item, COUNT(*), FIRST(COALESCE(name, '?')) {ON} GROUP BY item": {0: "x", 1: "?", 2: "y"},
+    f"SELECT item, COUNT(*), ARBITRARY(item + 1) {ON} GROUP BY item": {0: 1, 1: 2, 2: 3},
     f"SELECT item, COUNT(*), ANY_VALUE(colour) {ON} JOIN kinds ON kinds.kind = items.kind GROUP BY item": {
-        0: "red", 1: "blue", 2: "blue", 3: None,
+        0: "red", 1: "blue", 2: "blue",
     },
     "SELECT id, COUNT(sold), MAX(name) FROM items LEFT JOIN sales ON item = id GROUP BY id": {0: "x", 1: None, 2: "y"},
     f"SELECT i, COUNT(*), MAX(n) FROM (SELECT id AS i, name AS n {ON}) GROUP BY i": {0: "x", 1: None, 2: "y"},
 }  # fmt: skip
-"""Queries with the values of all their groups, which are public: 3 is an item that there is not."""
+"""Queries with the values of all their groups, which are public: the item 3, which no row of items has, is in none of them."""
 
 
 @pytest.mark.parametrize("query", FREE)

@@ -216,12 +216,10 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null, _ in self._query(COLUMNS.format(*_where(table)))]
+        columns = self._query(COLUMNS.format(*_where(table)))
         checks = tuple(str(text) for (text,) in self._query(CHECKS.format(*_where(table))))
         said = checked(checks)
-        required = (
-            name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
-        )
+        required = (n for n, null, _ in columns if not null or (fold(n) in said and said[fold(n)].present))
         return replace(found, required=frozenset(required), checks=checks, collated=self._collated(table))
 
     def _collated(self, table: str) -> frozenset[str]:

@@ -13,12 +13,12 @@ does not fail in Java).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.letters import changed
 from dpsql.backends.plain_patterns import PLAIN, plain_pattern
+from dpsql.backends.spark.patterns import translate_letters, write_like
 from dpsql.backends.spark.values import INFINITY, NAN, constant
 from dpsql.backends.spellings import (
     ALIKE,
@@ -32,7 +32,6 @@ from dpsql.backends.spellings import (
     ByType,
     Spelling,
     Spellings,
-    few_wildcards,
     has_constant,
     known_text,
     part_of_text,
@@ -44,8 +43,6 @@ from dpsql.functions import growth
 from dpsql.plan.expr import Call, Literal, WorkRule
 from dpsql.plan.types import Type
 
-ESCAPE = "\x01"
-"""The character that escapes in patterns; a pattern that has it is refused."""
 _MIN, _MAX = -(2**63), 2**63 - 1
 _SPACES = "".join(
     f"\\u{code:04x}" for code in (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)
@@ -91,72 +88,6 @@ def _of_numbers(sql: str) -> Spelling:
 def _rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
     return Spelling(held(real, "{0}"), DEFINED, "{0}")
-
-
-def _without_escape(call: Call) -> bool:
-    pattern = call.arguments[1]
-    return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
-
-
-def _translated(function: str, text: str) -> str:
-    before, after = map(constant, changed(function))
-    return f"TRANSLATE({text}, {before}, {after})"
-
-
-def _pieces(pattern: str, escape: str) -> list[str]:
-    """The parts of a pattern between its %, as Java's regular expressions.
-
-    >>> _pieces("a%b_!%c", "!")
-    ['a', 'b.%c']
-    """
-    parts, letters = [""], iter(pattern)
-    for letter in letters:
-        if escape and letter == escape:
-            parts[-1] += re.escape(next(letters, ""))
-        elif letter == "%":
-            parts.append("")
-        else:
-            parts[-1] += "." if letter == "_" else re.escape(letter)
-    return parts
-
-
-def _without_going_back(pattern: str, escape: str) -> str:
-    """LIKE as a regular expression of Java that finds each part at its first place, and never looks for a later one.
-
-    Claim: it matches the texts that the pattern is LIKE, in time in proportion to the product of both.
-    Why: where a later place of a part leads to a match, its first place does, as what follows may have any letters before it.
-    """
-    first, *between, last = _pieces(pattern, escape)
-    found = "".join(f"(?>.*?{part})" for part in between if part)
-    return f"(?s)\\A{first}{found}.*{last}\\z"
-
-
-def _like(function: str = "") -> Callable[[Call], str | None]:
-    """LIKE of texts, of what `function` makes of their letters if one is named, with the escape of the call if it has one."""
-
-    def made(call: Call) -> str | None:
-        escape = "".join(str(part.value) for part in call.arguments[2:] if isinstance(part, Literal))
-        fits = _escapes_well(call, escape) if escape else _without_escape(call)
-        text, pattern = (_translated(function, part) if function else part for part in ("{0}", "{1}"))
-        known = str(call.arguments[1].value) if isinstance(call.arguments[1], Literal) else ""
-        if fits and len([part for part in _pieces(known, escape)[1:] if part]) > 1:
-            lowered = known.translate(str.maketrans(*changed(function))) if function else known
-            expression = constant(_without_going_back(lowered, escape))
-            return f"({text} RLIKE {expression.replace('{', '{{').replace('}', '}}')})"
-        return f"({text} LIKE {pattern} ESCAPE '\\u{ord(escape or ESCAPE):04x}')" if fits else None
-
-    return made
-
-
-def _escapes_well(call: Call, escape: str) -> bool:
-    """Whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
-    pattern = call.arguments[1]
-    escaped = rf"{re.escape(escape)}[%_{re.escape(escape)}]"
-    return (
-        few_wildcards(call)
-        and isinstance(pattern, Literal)
-        and escape not in re.sub(escaped, "", str(pattern.value))
-    )
 
 
 def _to_whole(low: int, high: int) -> Mapping[Type, str]:
@@ -421,8 +352,8 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
         "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "lower": ByCall(lambda _: _translated("lower", "{0}"), _LETTERS),
-        "upper": ByCall(lambda _: _translated("upper", "{0}"), _LETTERS),
+        "lower": ByCall(lambda _: translate_letters("lower", "{0}"), _LETTERS),
+        "upper": ByCall(lambda _: translate_letters("upper", "{0}"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
@@ -443,12 +374,12 @@ SPELLINGS: Spellings = MappingProxyType(
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "like": ByCall(
-            _like(),
+            write_like(),
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
         ),
-        "ilike": ByCall(_like("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
-        "like_escape": ByCall(_like(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
-        "ilike_escape": ByCall(_like("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "ilike": ByCall(write_like("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "like_escape": ByCall(write_like(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": ByCall(write_like("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
         "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
         "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
         # parts of dates

@@ -14,7 +14,7 @@ from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
-from dpsql.plan.tables import Link, Scan, Unit, UnitKind
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import fold, table_parts
 from dpsql.policy.problem import did_you_mean
@@ -26,7 +26,7 @@ from dpsql.sql.lower.samples import sampled
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.struct_fields import field_of, named_field, require_field, takes_field
-from dpsql.sql.lower.table_names import schema_of, table_of
+from dpsql.sql.lower.table_names import scan, schema_of, table_of
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
@@ -585,19 +585,3 @@ def named(relation: nodes.Source) -> Named:
     if isinstance(relation, Scan):
         raise TypeError("a table's columns are the catalogue's")
     return Named(relation, {fold(column.name): column for column in relation.columns})
-
-
-def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
-    """The scan of a catalogue's table, with the way to the unit of its rows."""
-    unit = Unit(table.unit)
-    if table.unit is UnitKind.COLUMN and table.unit_column is not None:
-        column = Column(alias, *table.columns[fold(table.unit_column)])
-        unit = Unit(table.unit, column)
-        if table.link is not None:
-            owner = catalog.tables[table.link.table]
-            (_, key), *rest = (
-                (Column(alias, *table.columns[ours]), Column("#owner", *owner.columns[theirs]))
-                for ours, theirs in table.link.pairs
-            )
-            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key, tuple(rest)))
-    return Scan(table.name, alias, unit, table.contribution)

@@ -1,4 +1,4 @@
-"""Which declared table a name in FROM means, with its schema and its database or without.
+"""Which declared table a name in FROM means, with its schema and its database or without, and the scan of it.
 
 Claim: a name means the table that DuckDB would take, and no other is read.
 Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. Where a word is
@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.plan.expr import Column
+from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.policy import fold, table_parts
 from dpsql.sql.read.rejection import Source
 
@@ -72,3 +74,19 @@ def table_of(source: Source, catalog: Catalog, node: exp.Expr, name: str, schema
         f"there is no table {f'{schema}.' if schema else ''}{name}",
         f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}",
     )
+
+
+def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
+    """Return the scan of a catalogue's table, with the way to the unit of its rows."""
+    unit = Unit(table.unit)
+    if table.unit is UnitKind.COLUMN and table.unit_column is not None:
+        column = Column(alias, *table.columns[fold(table.unit_column)])
+        unit = Unit(table.unit, column)
+        if table.link is not None:
+            owner = catalog.tables[table.link.table]
+            (_, key), *rest = (
+                (Column(alias, *table.columns[ours]), Column("#owner", *owner.columns[theirs]))
+                for ours, theirs in table.link.pairs
+            )
+            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key, tuple(rest)))
+    return Scan(table.name, alias, unit, table.contribution)
