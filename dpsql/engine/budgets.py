@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from dpsql.accounting.events import Pure
+from dpsql.analysis.analyse import Analysis
 from dpsql.errors import QueryRejected
-from dpsql.ledger import Budget
+from dpsql.ledger import Budget, Quote
 from dpsql.ledger.digest import text_digest
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.protocol import Account, AccountKey, Bill
+from dpsql.ledger.refusal import exhausted
 from dpsql.plan.nodes import Release, private_tables
 from dpsql.policy import Policy
 from dpsql.policy.tables import BudgetSpec
@@ -71,3 +74,25 @@ def require_below(most: Fraction | None, loss: Fraction | Target) -> None:
             code="epsilon_cap",
             hint="use a smaller epsilon",
         )
+
+
+def require_payable(
+    analyses: Mapping[Release, Analysis],
+    loss: Fraction | Target,
+    account_of: Callable[[str], Account],
+    quoted: Callable[[Sequence[Bill]], Iterable[Quote]],
+) -> None:
+    """Raises BudgetExhausted for a loss beyond the whole budget of a table, before anything is planned for it.
+
+    `quoted` says what is left. A target's loss is searched for below the budget.
+    """
+    if isinstance(loss, Target):
+        return
+    charged = (release for release, analysis in analyses.items() if not analysis.free)
+    for table in dict.fromkeys(name for release in charged for name in private_tables(release.input)):
+        account, event = account_of(table), Pure(loss)
+        if account.accountant.cost(event).loss <= account.limit.loss:
+            continue
+        for quote in quoted([Bill(table, event)]):
+            if not quote.fits:
+                raise exhausted(account, quote)

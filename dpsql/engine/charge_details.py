@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dpsql.accounting.events import to_json
+from dpsql.backends import Backend
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.policy import Policy
+from dpsql.version import VERSION
 
 
 def charge_details(
@@ -42,3 +46,16 @@ def charge_details(
         else json.loads(to_json(event)),
     }
     return found | {name: value for name, value in optional.items() if value}
+
+
+def versions(backend: Backend) -> dict[str, str]:
+    """The versions of the engine, of dpsql and of the parser."""
+    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
+
+
+@cache
+def _parser_version() -> str:
+    try:
+        return version("sqlglot")
+    except PackageNotFoundError:
+        return "unknown"

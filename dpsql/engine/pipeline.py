@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from typing import Any, TypeVar
 
-from dpsql.accounting.events import Pure, to_json
+from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.decimals import as_decimal, decimal_digits
@@ -24,8 +23,8 @@ from dpsql.backends.scratch import Scratch
 from dpsql.covariance import semidefinite
 from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
-from dpsql.engine.budgets import budget, cap, require_above, require_below
-from dpsql.engine.charge_details import charge_details
+from dpsql.engine.budgets import budget, cap, require_above, require_below, require_payable
+from dpsql.engine.charge_details import charge_details, versions
 from dpsql.engine.experts import Experts
 from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
@@ -44,7 +43,6 @@ from dpsql.errors import (
 )
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account, Bill
-from dpsql.ledger.refusal import exhausted
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan.dependencies import Known, final_releases, steps, substitute
@@ -69,7 +67,6 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ class Engine:
         }
         if not free:
             require_below(cap(self.policy, analyses), wanted.loss)
-            self._require_payable(analyses, wanted.loss)
+            require_payable(analyses, wanted.loss, self.account, self._quoted)
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
@@ -197,23 +194,6 @@ class Engine:
             matrix=parsed.matrix,
             experts=Experts.of(parsed.experts, outer.outputs),
         )
-
-    def _require_payable(self, analyses: Mapping[Release, Analysis], loss: Fraction | Target) -> None:
-        """Raises BudgetExhausted for a loss beyond the whole budget of a table, before anything is planned for it.
-
-        A target's loss is searched for below the budget.
-        """
-        if isinstance(loss, Target):
-            return
-        charged = (part for part, analysis in analyses.items() if not analysis.free)
-        for table in dict.fromkeys(name for part in charged for name in private_tables(part.input)):
-            account, event = self.account(table), Pure(loss)
-            if account.accountant.cost(event).loss <= account.limit.loss:
-                continue
-            bills = [Bill(table, event)]
-            for quote in self.ledger.dry_run(bills, analyst=self.analyst, reservation=self.reservation):
-                if not quote.fits:
-                    raise exhausted(account, quote)
 
     def _measured(
         self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
@@ -260,7 +240,10 @@ class Engine:
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.reservation)
+        return self._quoted(prepared.bills)
+
+    def _quoted(self, bills: Sequence[Bill]) -> tuple[Quote, ...]:
+        return self.ledger.dry_run(bills, analyst=self.analyst, reservation=self.reservation)
 
     def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
@@ -412,7 +395,7 @@ class Engine:
                 prepared.bills,
                 analyst=self.analyst,
                 query=prepared.asked.sql,
-                details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+                details=charge_details(prepared, self.policy, self.policy_digest, versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
                 reservation=self.reservation,
             )
@@ -556,7 +539,7 @@ class Engine:
                 }
                 for entry in entries
             ),
-            versions=_versions(self.backend),
+            versions=versions(self.backend),
             constants=dict(prepared.constants),
             target=prepared.terms.targeted(),
             replayed=prepared.replayed,
@@ -608,15 +591,3 @@ def _value(value: Any, digits: tuple[int, int] | None) -> Any:
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:
     """The interval of a cell that is derived from several released ones."""
-
-
-def _versions(backend: Backend) -> dict[str, str]:
-    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
-
-
-@cache
-def _parser_version() -> str:
-    try:
-        return version("sqlglot")
-    except PackageNotFoundError:
-        return "unknown"

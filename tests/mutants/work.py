@@ -59,7 +59,7 @@ FAULTS = (
     Fault(
         "unpayable-loss-planned",
         "dpsql.engine.pipeline:Engine.planned",
-        "self._require_payable(analyses, wanted.loss)",
+        "require_payable(analyses, wanted.loss, self.account, self._quoted)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
         f"{_ATTACK}::test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned[pure-explain]",

@@ -210,8 +210,7 @@ class Scope:
     """The counts behind EXISTS and IN as values, likewise."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """What the names of SELECT items, folded, stand for, where they may be used: in WHERE, and in the items behind them."""
-    aliased: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
-    """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
+    aliased: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)  # by identity; nodes are kept
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
