@@ -20,7 +20,7 @@ from tests.sql.study import prepare
 RULES: dict[str, Any] = {
     "version": 1,
     "privacy_unit": "person",
-    "budget": {"epsilon": 10**9, "delta": 1e-6},
+    "budget": {"epsilon": 10**16, "delta": 1e-6},
     "tables": {
         "sales": {
             "unit": "person",
