@@ -47,6 +47,9 @@ def attack_files() -> Iterator[tuple[int, str]]:
         yield int(found[1]), path.relative_to(ROOT).as_posix()
 
 
+ATTACKS = sorted({*range(1, 41), *(number for number, _ in attack_files())})
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("found", sorted(set(TEST.findall(PRIVACY))), ids="::".join)
 def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
