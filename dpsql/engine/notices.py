@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.engine.accuracy import noise_half_width
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.plan.dependencies import children
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, walk
 from dpsql.plan.interval import Interval, position
@@ -33,7 +34,7 @@ from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import has_interval, intervals_of
+from dpsql.uncertainty.cells import RowProvenance, has_interval, intervals_of
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 CONFIDENCE = 0.95
@@ -56,27 +57,30 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def of_answer(
-    outer: OuterQuery,
+    prepared: PreparedQuery,
     tables: Sequence[ReleasedTable],
-    chosen: Sequence[tuple[int, int]] = (),
-    bare: Sequence[int] = (),
+    origins: RowProvenance | None,
+    bounded: Sequence[bool],
 ) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them.
 
-    `chosen` has the numbers of kept and of all rows where noisy values choose among them, `bare` the noisy columns without
-    intervals.
+    `bounded` says which columns have intervals.
     """
-    released = provenance(outer) is not None
+    outer = prepared.outer
+    chosen, bare = () if origins is None else origins.chosen, _bare_columns(prepared, bounded)
     return lambda result: (
         *of_statement(outer),
         *_chosen(chosen, result),
-        *_answer(tables, result, released=released),
+        *_answer(tables, result, released=provenance(outer) is not None),
         *_bare(bare, result),
     )
 
 
-def bare_columns(outer: OuterQuery, bounded: Sequence[bool], copies: Copies) -> tuple[int, ...]:
+def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
     """The numeric columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    outer, copies = prepared.outer, prepared.above
+    if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
+        return ()
     found = provenance(outer)
     if found is None and any(copies.ends.values()):
         return ()

@@ -60,7 +60,7 @@ from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
-from dpsql.result import IntervalOf, Receipt, Result
+from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
 from dpsql.sql.emit.stages import Stages
 from dpsql.sql.emit.statement import Statement
@@ -68,7 +68,7 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals
+from dpsql.uncertainty.derived import DerivedIntervals, bounded_columns, intervals_of_answer
 from dpsql.version import VERSION
 
 
@@ -474,18 +474,14 @@ class Engine:
         derived: DerivedIntervals | None = None,
     ) -> Result:
         outer, width = prepared.outer, len(prepared.outer.outputs)
-        found = provenance(outer)
         origins: RowProvenance | None = None
-        if found is not None:
+        if (found := provenance(outer)) is not None:
             places = [part.release for part in prepared.releases]
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         digits = [decimal_digits(output.expr) for output in outer.outputs]
-        bounded = _bounded(origins, derived, width)
-        bare: tuple[int, ...] = ()
-        if not prepared.matrix and prepared.experts is None and isinstance(prepared.above, Copies):
-            bare = notices.bare_columns(outer, bounded, prepared.above)
+        bounded = bounded_columns(origins, derived, width)
         result = Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
             types=tuple(
@@ -495,11 +491,11 @@ class Engine:
             rows=semidefinite(_rows(rows, digits), prepared.matrix),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
-            _interval_of=_interval_of(origins, derived),
+            _interval_of=intervals_of_answer(origins, derived),
             _bounded=bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _noticed=notices.of_answer(outer, tables, () if origins is None else origins.chosen, bare),
+            _noticed=notices.of_answer(prepared, tables, origins, bounded),
         )
         return result if prepared.experts is None else prepared.experts.chosen(result, self.entropy)
 
@@ -590,30 +586,6 @@ def _rows(
 def _value(value: Any, digits: tuple[int, int] | None) -> Any:
     """A value of the answer, which is a DECIMAL where its expression is one in the engine."""
     return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
-
-
-def _unknown(_row: int, _column: int, _confidence: float) -> None:
-    """The interval of a cell that is derived from several released ones."""
-
-
-def _interval_of(origins: RowProvenance | None, derived: DerivedIntervals | None) -> IntervalOf:
-    """The interval of each cell: of what follows from its own released row, or else of what is computed of several."""
-    if derived is None:
-        return _unknown if origins is None else origins.interval
-    if origins is None:
-        return derived.interval
-    own, alone, several = origins.bounded, origins, derived
-    return lambda row, column, confidence: (alone if own[column] else several).interval(
-        row, column, confidence
-    )
-
-
-def _bounded(origins: RowProvenance | None, derived: DerivedIntervals | None, width: int) -> tuple[bool, ...]:
-    """Which columns have intervals."""
-    own = () if origins is None else origins.bounded
-    if derived is None:
-        return own
-    return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))
 
 
 def _versions(backend: Backend) -> dict[str, str]:
