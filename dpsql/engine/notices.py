@@ -24,6 +24,7 @@ from dpsql.engine.group_notices import (
     totals_of_shown_groups,
     withheld_groups,
 )
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.engine.statement_notices import absent_ids, constant_questions, excluded_constants
 from dpsql.engine.within_units import within_units
 from dpsql.plan.expr import Column, Expr, Released, walk
@@ -49,7 +50,7 @@ from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import has_interval
+from dpsql.uncertainty.cells import RowProvenance, has_interval
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 FEW_VALUES = 100
@@ -72,29 +73,33 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 
 def of_answer(
-    outer: OuterQuery,
+    prepared: PreparedQuery,
     tables: Sequence[ReleasedTable],
-    kept: Sequence[tuple[int, int]] = (),
-    bare: Sequence[int] = (),
+    origins: RowProvenance | None,
+    bounded: Sequence[bool],
 ) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them.
 
-    `kept` has the numbers of kept and of all rows where noisy values choose among them, `bare` the noisy columns without
-    intervals.
+    `bounded` says which columns have intervals.
     """
-    released, ordered = provenance(outer) is not None, is_ordered(outer)
+    outer = prepared.outer
+    chosen, bare = () if origins is None else origins.chosen, _bare_columns(prepared, bounded)
+    ordered = is_ordered(outer)
     return lambda result: (
         *of_statement(outer),
-        *_chosen(kept, result),
+        *_chosen(chosen, result),
         *totals_of_shown_groups(outer, tables),
-        *_answer(tables, result, released=released),
+        *_answer(tables, result, released=provenance(outer) is not None),
         *(notice for table in tables for notice in known_groups(table, chosen=ordered)),
         *_bare(bare, result),
     )
 
 
-def bare_columns(outer: OuterQuery, bounded: Sequence[bool], copies: Copies) -> tuple[int, ...]:
+def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
     """The numeric columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    outer, copies = prepared.outer, prepared.above
+    if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
+        return ()
     found = provenance(outer)
     if found is None and any(copies.ends.values()):
         return ()

@@ -69,7 +69,7 @@ from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals, bounded_columns, interval_of
+from dpsql.uncertainty.derived import DerivedIntervals, bounded_columns, intervals_of_answer
 from dpsql.workers import Interruptible
 
 
@@ -534,18 +534,14 @@ class Engine:
         derived: DerivedIntervals | None = None,
     ) -> Result:
         outer, width = prepared.outer, len(prepared.outer.outputs)
-        found = provenance(outer)
         origins: RowProvenance | None = None
-        if found is not None:
+        if (found := provenance(outer)) is not None:
             places = [part.release for part in prepared.releases]
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         digits = [decimal_digits(output.expr) for output in outer.outputs]
         bounded = bounded_columns(origins, derived, width)
-        bare: tuple[int, ...] = ()
-        if not prepared.matrix and prepared.experts is None and isinstance(prepared.above, Copies):
-            bare = notices.bare_columns(outer, bounded, prepared.above)
         result = Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
             types=tuple(
@@ -555,11 +551,11 @@ class Engine:
             rows=semidefinite(answer_rows(rows, digits), prepared.matrix),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=receipt,
-            _interval_of=interval_of(origins, derived),
+            _interval_of=intervals_of_answer(origins, derived),
             _bounded=bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _noticed=notices.of_answer(outer, tables, () if origins is None else origins.chosen, bare),
+            _noticed=notices.of_answer(prepared, tables, origins, bounded),
         )
         return result if prepared.experts is None else prepared.experts.chosen(result, self.entropy)
 

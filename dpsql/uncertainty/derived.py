@@ -27,14 +27,14 @@ from dpsql.plan.nodes import OuterQuery, Output, Release
 from dpsql.plan.noiseless import noiseless
 from dpsql.plan.provenance import provenance
 from dpsql.plan.smooth import is_cut_by_noise, noisy_divisors, smooth
-from dpsql.release import ReleasedTable, noise
+from dpsql.release import ReleasedTable
 from dpsql.rendering import Ends
 from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, Copies, emit_simulations
 from dpsql.sql.emit.scalars import cast, identifier
 from dpsql.uncertainty.cells import RowProvenance
 from dpsql.uncertainty.cut_off import allowances
 from dpsql.uncertainty.selected_rows import confidence_for
-from dpsql.uncertainty.simulation import PublicWords, is_simulated, lowered_for, simulated_values
+from dpsql.uncertainty.simulation import is_simulated, joint_draws, lowered_for, simulated_values
 
 PAIRS = (500, 100)
 """How many pairs of draws there are, or where tables are large."""
@@ -120,13 +120,14 @@ class DerivedIntervals:
 
     def _run(self, sql: str, pairs: int, corner: int, noisy: Sequence[int]) -> tuple[Floats, int]:
         """The simulated values of the rows of the answer, and the number of rows that there are without a limit."""
-        words, places = PublicWords(), {key: at for at, key in enumerate(map(self._name, self.rows))}
+        places = {key: at for at, key in enumerate(map(self._name, self.rows))}
         draws = 1 + 2 * pairs
         with Scratch() as scratch:
             for copied, copy in self.public.items():
                 scratch.create(copied, copy.columns)
                 scratch.fill(copied, copy.series)
-            for release, table in self.tables.items():
+            moved = joint_draws([*self.tables.values()], pairs)
+            for (release, table), less in zip(self.tables.items(), moved, strict=True):
                 cut = [
                     [
                         each[:, int(corner > 0)] * corner
@@ -136,7 +137,7 @@ class DerivedIntervals:
                 ]
                 kept = _Kept(self.copies.released[release], table, self.occupied.get(release))
                 kept.create(scratch)
-                kept.simulate(scratch, _drawn(table, pairs, words), cut)
+                kept.simulate(scratch, less, cut)
             scratch.lend(DRAWS, {DRAW: np.arange(draws)})
             answered, _ = scratch.query(sql)
         drawn = np.full((max(noisy) + 1, len(self.rows), draws), np.nan)
@@ -244,17 +245,30 @@ class _Kept:
         return f"{self.name} drawn"
 
 
-def _drawn(table: ReleasedTable, pairs: int, words: PublicWords) -> Floats:
-    """Noise of all cells, of the shape (rows, 1 + draws, cells), none at first, and both signs of each draw."""
-    rows = len(table.rows)
-    parts = [
-        np.array(noise(block, rows * pairs, words), np.float64).reshape(
-            rows, pairs, len(block.vector.components)
-        )
-        for block in table.plan.vectors
-    ]
-    drawn = np.concatenate(parts, axis=2)
-    return np.concatenate([np.zeros_like(drawn[:, :1]), drawn, -drawn], axis=1)
+def intervals_of_answer(
+    origins: RowProvenance | None, derived: DerivedIntervals | None
+) -> Callable[[int, int, float], Ends]:
+    """The interval of each cell: of what follows from its own released row, or else of what is computed of several."""
+    if derived is None and origins is not None:
+        return origins.interval
+    own = () if origins is None else origins.bounded
+
+    def interval(row: int, column: int, confidence: float) -> Ends:
+        if origins is not None and own[column]:
+            return origins.interval(row, column, confidence)
+        return None if derived is None else derived.interval(row, column, confidence)
+
+    return interval
+
+
+def bounded_columns(
+    origins: RowProvenance | None, derived: DerivedIntervals | None, width: int
+) -> tuple[bool, ...]:
+    """Which columns have intervals."""
+    own = () if origins is None else origins.bounded
+    if derived is None:
+        return own
+    return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))
 
 
 def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
@@ -274,31 +288,3 @@ def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
         for sign in (1.0, -1.0)
     )
     return low, -high
-
-
-def _unknown(_row: int, _column: int, _confidence: float) -> None:
-    """The interval of a cell that is derived from several released ones."""
-
-
-def interval_of(
-    origins: RowProvenance | None, derived: DerivedIntervals | None
-) -> Callable[[int, int, float], Ends]:
-    """Return the interval of each cell: of what follows from its own released row, or else of what is computed of several."""
-    if derived is None:
-        return _unknown if origins is None else origins.interval
-    if origins is None:
-        return derived.interval
-    own, alone, several = origins.bounded, origins, derived
-    return lambda row, column, confidence: (alone if own[column] else several).interval(
-        row, column, confidence
-    )
-
-
-def bounded_columns(
-    origins: RowProvenance | None, derived: DerivedIntervals | None, width: int
-) -> tuple[bool, ...]:
-    """Return which columns have intervals."""
-    own = () if origins is None else origins.bounded
-    if derived is None:
-        return own
-    return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))

@@ -380,7 +380,7 @@ def _shares(plan: MeasurementPlan, draws: int) -> Floats:
     shape = (1 + draws, len(chosen.components))
     if measurement.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
-    words = PublicWords().words(math.prod(shape))
+    words = _PublicWords().words(math.prod(shape))
     parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
     shared: Floats = parts / parts.sum(axis=1, keepdims=True)
     return shared
@@ -465,7 +465,7 @@ def _flat(cells: Components) -> list[float]:
 @lru_cache(maxsize=8)
 def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     """Noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
-    words = PublicWords()
+    words = _PublicWords()
     parts = [
         np.array(noise(measurement, pairs, words), dtype=np.float64).reshape(
             pairs, len(measurement.vector.components)
@@ -476,7 +476,23 @@ def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     return np.vstack([drawn, -drawn])
 
 
-class PublicWords:
+def joint_draws(tables: Sequence[ReleasedTable], pairs: int) -> list[Floats]:
+    """Noise of all cells of each table, of the shape (rows, 1 + 2 * pairs, cells): none at first, then both signs of each draw."""
+    words, found = _PublicWords(), list[Floats]()
+    for table in tables:
+        rows = len(table.rows)
+        parts = [
+            np.array(noise(block, rows * pairs, words), np.float64).reshape(
+                rows, pairs, len(block.vector.components)
+            )
+            for block in table.plan.vectors
+        ]
+        drawn = np.concatenate(parts, axis=2)
+        found.append(np.concatenate([np.zeros_like(drawn[:, :1]), drawn, -drawn], axis=1))
+    return found
+
+
+class _PublicWords:
     """A fixed stream of words that anybody knows: for simulating noise, never for adding it."""
 
     def __init__(self) -> None:

@@ -401,7 +401,7 @@ FAULTS = (
     Fault(
         "simulated-ends-less-certain",
         "dpsql.uncertainty.cells:ends_of",
-        "simulated_intervals(plan, table, of, rows, CONFIDENCE)",
+        "simulated_intervals(plan, table, of, rows, confidence)",
         "simulated_intervals(plan, table, of, rows, 0.5)",
         "ends of ratios in SQL hold half of the time",
         "tests/sql/test_interval_ends.py::test_what_is_computed_of_a_row_has_the_ends_of_the_result",

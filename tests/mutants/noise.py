@@ -332,7 +332,7 @@ FAULTS = (
     ),
     Fault(
         "derived-rows-share-their-noise",
-        "dpsql.uncertainty.derived:_drawn",
+        "dpsql.uncertainty.simulation:joint_draws",
         "noise(block, rows * pairs, words)",
         "noise(block, pairs, words) * rows",
         "running totals have intervals as if all rows had the same noise, differences as if they had none",

@@ -170,8 +170,8 @@ def test_simulating_draws_and_charges_nothing() -> None:
 
 def test_the_public_words_are_as_good_as_random() -> None:
     """The stream is the same for everybody, does not repeat, and sets each of 64 bits in half of its words."""
-    stream: Entropy = simulation.PublicWords()
-    again: Entropy = simulation.PublicWords()
+    stream: Entropy = simulation._PublicWords()
+    again: Entropy = simulation._PublicWords()
     words = [stream.words(10_000), stream.words(10_000)]
     assert [again.words(10_000).tolist() for _ in range(2)] == [part.tolist() for part in words]
     together = np.concatenate(words)
