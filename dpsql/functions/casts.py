@@ -174,6 +174,7 @@ ENTRIES = (
         fixed(Type.VARCHAR, (Type.DOUBLE,)),
         "TRY_CAST(TRY_CAST({0} AS FLOAT) AS VARCHAR)",
         f"{_TOTAL}; of a FLOAT, with the digits that tell it from other FLOATs",
+        size=at_most(48),
         example=("CAST(CAST('0.1' AS FLOAT) AS VARCHAR)", "0.1"),
     ),
     Function(
