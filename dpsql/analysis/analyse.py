@@ -127,7 +127,8 @@ def _domains(
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
     """The public values of each key, or None; and the domains of all keys, if every combination of values is released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
-    images = Images(facts, release.input)
+    # Rows that are not joined to anybody fulfil no condition of the join, and have groups.
+    images = None if release.all_public_rows else Images(facts, release.input)
     found: list[Domain | None] = []
     every: tuple[Domain, ...] | None = ()
     for index, key in enumerate(release.keys):

@@ -16,11 +16,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, group_key, listed, narrowed, whole_values
-from dpsql.analysis.intervals import Known, conditions, interval
+from dpsql.analysis.intervals import Known, conditions, interval, narrow
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
 from dpsql.plan.dependencies import needs, steps
-from dpsql.plan.expr import Call, Column, Expr, Facts, Released, Scalar, Windowed, columns, substituted, walk
+from dpsql.plan.expr import (
+    Call,
+    Column,
+    Expr,
+    Facts,
+    Literal,
+    Released,
+    Scalar,
+    Windowed,
+    columns,
+    substituted,
+    walk,
+)
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -78,6 +90,22 @@ class Images:
             return self._left(expr, known)
         return self._computed(expr, {column: values or () for column, values in given.items()}, known)
 
+    def _narrowed(self, known: Known) -> Known:
+        """What conditions say of expressions that they compare with constants, where these are computed first."""
+        for condition in _conditions(self.relation):
+            if isinstance(condition, Call) and condition.function.name in _COMPARES:
+                settled = (self._settled(part) for part in condition.arguments)
+                known = narrow(replace(condition, arguments=tuple(settled)), known)
+        return known
+
+    def _settled(self, expr: Expr) -> Expr:
+        """A constant that is computed of others as its value; another expression as it is."""
+        if not isinstance(expr, Call) or any(columns(expr)) or not all(map(_is_alike, walk(expr))):
+            return expr
+        one = Column(_BOX, "one", Facts(Type.BOOLEAN, ""))
+        found = _image(self.facts, expr, [], {one: (True,)})
+        return expr if not found or found[0] is None else Literal(found[0], expr.type)
+
     @property
     def _are_possible(self) -> bool:
         """Whether conditions on nothing but constants and public values are true."""
@@ -122,6 +150,7 @@ class Images:
         return self.found[place]
 
     def _computed_values(self, column: Column, known: Known) -> Domain | None:
+        known = self._narrowed(known)
         stated = domain(column, known, listed(self.relation)) or whole_values(column, known, MAX_COMBINATIONS)
         traced = self._traced(column)
         if traced is not None:
@@ -165,13 +194,13 @@ class Images:
 
     def _left(self, expr: Expr, known: Known) -> Domain | None:
         """Those values of an expression that conditions on it leave, where its columns have too many values."""
-        values = domain(expr, known, listed(self.relation))
+        values = domain(expr, self._narrowed(known), listed(self.relation))
         if values is None:
             return None
         whole = Column(_BOX, "whole", Facts(expr.type, ""))
         parts = (_with(part, {expr: whole}) for part in _conditions(self.relation))
         asked = [part for part in parts if set(columns(part)) == {whole} and all(map(_is_alike, walk(part)))]
-        return _image(self.facts, whole, asked, {whole: values}) if asked else None
+        return _image(self.facts, whole, asked, {whole: values}) if asked else values
 
     def _traced(self, column: Column) -> Domain | None:
         """The values of a column of a derived table, from the rows that this is made of."""

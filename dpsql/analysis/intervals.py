@@ -180,9 +180,14 @@ def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
         places = [interval(item) for item in items]
         if all(place.bounded for place in places) and _one_line(condition.arguments):
             yield operand, hull(places)
-    if name not in _FLIPPED or not _one_line(condition.arguments):
+    if name not in _FLIPPED:
         return
     left, right = condition.arguments
+    for day, moment, compared in ((left, right, name), (right, left, _FLIPPED[name])):
+        if day.type is Type.DATE and moment.type is Type.TIMESTAMP:
+            yield day, _of_days(_side(compared, interval(moment), 0))
+    if not _one_line(condition.arguments):
+        return
     apart = 1 if left.type is right.type and right.type in _STEPWISE else 0
     for expr, side in (
         (left, _side(name, interval(right), apart)),
@@ -192,12 +197,6 @@ def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
         inner = unrounded(expr)
         if inner is not None:
             yield inner, side
-        if (
-            isinstance(expr, Call)
-            and expr.function.name == "cast_timestamp"
-            and expr.arguments[0].type is Type.DATE
-        ):
-            yield expr.arguments[0], _of_days(side)
 
 
 def _of_days(moments: Interval) -> Interval:

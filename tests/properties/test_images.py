@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -131,6 +131,32 @@ def test_groups_that_no_row_can_have_are_not_shown(
     every = connection.query(sql, epsilon=0.01).rows
     names = {tuple(row[:-1]) for row in plain.execute(sql).fetchall()}
     assert {row[:-1] for row in every} <= names
+
+
+@pytest.mark.parametrize(
+    ("condition", "years"),
+    [
+        ("born >= DATE '2019-01-05' - INTERVAL 7 DAY", range(2018, 2021)),
+        ("born > TIMESTAMP '2019-12-31 12:00:00'", range(2020, 2021)),
+        ("born = date_trunc('year', DATE '1950-06-06')", range(1950, 1951)),
+        ("YEAR(born) <> 1950 AND born < DATE '1952-01-01'", (*range(1900, 1950), 1951)),
+    ],
+)
+def test_days_of_many_years(condition: str, years: Sequence[int]) -> None:
+    """Of more days than are tried one by one, a moment that they are compared with narrows what follows from their bounds."""
+    born = {"born": {"type": "date", "bounds": ["1900-01-01", "2020-12-31"], "nullable": False}}
+    rules = {
+        "version": 1,
+        "privacy_unit": "row",
+        "budget": {"epsilon": 1},
+        "tables": {"t": {"unit": "row", "columns": born}},
+    }
+    database = duckdb.connect()
+    database.execute("CREATE TABLE t AS SELECT DATE '1980-01-01' AS born")
+    sql = f"SELECT YEAR(born) AS y, COUNT(*) FROM t WHERE {condition} GROUP BY y"
+    with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=0.01) as con:
+        (release,) = con.explain(sql).prepared.releases
+        assert release.plan.analysis.domains == (tuple(years),)
 
 
 @pytest.mark.parametrize(
