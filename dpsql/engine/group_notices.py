@@ -58,19 +58,19 @@ def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> It
     plan = table.plan
     if plan.selection is None or not table.rows:
         return
-    shown = len(table.rows)
+    visible = len(table.rows)
     if plan.analysis.domains is not None:
         listed = math.prod(map(len, plan.analysis.domains))
-        if shown < listed:
+        if visible < listed:
             yield (
-                f"{listed - shown:,} of {listed:,} listed groups ({(listed - shown) / listed:.0%}) are not shown: "
+                f"{listed - visible:,} of {listed:,} listed groups ({(listed - visible) / listed:.0%}) are not shown: "
                 f"{selected_from(plan)}."
             )
         return
     near, missing = _near_threshold(table), _missing_share(tables, table)
     yield (
         f"Groups may be missing: the policy does not list the keys, so {selected_from(plan)}."
-        + f" {near:,} of the {shown:,} shown have a count below twice that, so smaller ones are likely."
+        + f" {near:,} of the {visible:,} shown have a count below twice that, so smaller ones are likely."
         * (near > 0)
         + (f" About {missing:.0%} of the rows are in groups that are not shown." if missing else "")
     )
@@ -166,10 +166,10 @@ def is_ordered(outer: OuterQuery) -> bool:
             continue
         seen.add(id(part))
         if isinstance(part, OuterQuery) and part.having is None:
-            shown = [output.expr for output in part.outputs] + (
+            items = [output.expr for output in part.outputs] + (
                 [] if part.qualify is None else [part.qualify]
             )
-            if (part.order and part.limit is not None) or any(map(windowed, shown)):
+            if (part.order and part.limit is not None) or any(map(windowed, items)):
                 return True
         waiting += children(part)
     return False

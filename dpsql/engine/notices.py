@@ -133,10 +133,10 @@ def _bare(bare: Sequence[int], result: Result) -> Iterator[str]:
 
 def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
     """A notice that noise has a part in which rows are shown, and that intervals allow for it."""
-    kept, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
-    if kept and any(result.bounded):
+    chosen_rows, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
+    if chosen_rows and any(result.bounded):
         yield (
-            f"Noisy values chose {kept:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
+            f"Noisy values chose {chosen_rows:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
             "whose noise favors them. Intervals are wider for this, so that 95% of those of chosen rows hold."
         )
 

@@ -385,9 +385,9 @@ class Engine:
             table = self._release(prepared.only, prepared, entries)
             self._keep(prepared.releases, [table], {}, entries)
             receipt, table = self.receipt(prepared, entries, [table.plan]), presented(table)
-            shown = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
-            kept = [(row, number) for number, (row, inhabited) in enumerate(shown) if inhabited]
-            rows = [(*(row[place] for place in places), number, 0) for row, number in kept]
+            groups = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
+            inhabited_rows = [(row, number) for number, (row, inhabited) in enumerate(groups) if inhabited]
+            rows = [(*(row[place] for place in places), number, 0) for row, number in inhabited_rows]
             types = [table.columns[place][1] for place in places]
             return self._result(prepared, [table], rows, types, receipt)
 

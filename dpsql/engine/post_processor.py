@@ -118,8 +118,8 @@ class PostProcessor:
             return found
         wide = [len(choice.table.rows) for choice in choices]
         for last in (False,) * ROUNDS + (True,):
-            kept = Counter(row[-1] for row in found[0])
-            fewer = [kept[branch] or of for branch, of in enumerate(wide)]
+            counts = Counter(row[-1] for row in found[0])
+            fewer = [counts[branch] or of for branch, of in enumerate(wide)]
             if all(now >= of for now, of in zip(fewer, wide, strict=True)):
                 break
             wide = [1 if last else min(now, of) for now, of in zip(fewer, wide, strict=True)]
@@ -129,11 +129,11 @@ class PostProcessor:
         return found
 
     def _reload(
-        self, release: Release, table: ReleasedTable, choices: Sequence[RowChoice], kept: Sequence[int]
+        self, release: Release, table: ReleasedTable, choices: Sequence[RowChoice], numbers: Sequence[int]
     ) -> None:
         """Loads a released table again, with ends for so many kept rows of each branch."""
         confidences: dict[Released, float] = {}
-        for choice, rows in zip(choices, kept, strict=True):
+        for choice, rows in zip(choices, numbers, strict=True):
             if choice.table is table:
                 for end in choice.ends:
                     wanted = confidence_for(CONFIDENCE, rows, len(table.rows))
@@ -163,12 +163,12 @@ class PostProcessor:
         if not columns or not rows:
             return None
         outer = substitute(prepared.outer, values, within_releases=False) if values else prepared.outer
-        shown = {
+        inhabited = {
             release: occupied(table.plan, table)
             for release, table in by_release.items()
             if release in self.copies.occupied
         }
-        found = DerivedIntervals(outer, self.copies, by_release, dict(self.public), shown, rows, columns)
+        found = DerivedIntervals(outer, self.copies, by_release, dict(self.public), inhabited, rows, columns)
         return found if found.are_told_apart() else None
 
 

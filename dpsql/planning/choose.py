@@ -229,8 +229,8 @@ def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
                 statistics[statistic_of(analysis, item, moment)] = None
         if analysis.bound.min_frequency > 1 and is_conditional(item.argument):
             statistics[statistic_of(analysis, item, Moment.COUNT)] = None
-    shown = bool(analysis.release.aggregations) and analysis.bound.min_frequency > 1
-    if analysis.selects or shown:
+    withholds = bool(analysis.release.aggregations) and analysis.bound.min_frequency > 1
+    if analysis.selects or withholds:
         statistics[units_statistic(analysis)] = None
     return statistics
 

@@ -188,8 +188,8 @@ def _keeps_accuracy(tables: Sequence[ReleasedTable], agreement: Hierarchy, stati
         _, weights = plan.source(statistic)
         std = plan.vectors[member.vector].std(weights) * float(_step(plan, statistic))
         law = agreement.law(member)
-        kept = law.variance_float() / law.whole**2 / agreement.variance(member)
-        before = std**2 / kept if kept else 0.0
+        ratio = law.variance_float() / law.whole**2 / agreement.variance(member)
+        before = std**2 / ratio if ratio else 0.0
         moved = math.sqrt(max(0.0, before - std**2))
         if std**2 + min(_AT_RANDOM, math.sqrt(2 / math.pi) * moved) > before * _NO_WORSE:
             return False
@@ -238,9 +238,9 @@ def _inverse(axes: Sequence[int]) -> list[int]:
 
 def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
     """The table with these values, kept within 64 bits, in some columns."""
-    kept = numbers([Series(values, 1)], None, Type.INTEGER)
+    within = numbers([Series(values, 1)], None, Type.INTEGER)
     rows = tuple(
         tuple(value if place in places else old for place, old in enumerate(row))
-        for row, value in zip(table.rows, kept, strict=True)
+        for row, value in zip(table.rows, within, strict=True)
     )
     return replace(table, rows=rows)

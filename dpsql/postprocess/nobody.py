@@ -111,9 +111,9 @@ def nobody(plan: MeasurementPlan, table: ReleasedTable, item: Aggregation) -> li
     A count that is shown decides as it is shown; another one, which may be a fraction, where COUNT would round it to 0.
     """
     first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
-    shown = [place for place, other in enumerate(items, first) if _counts(other, item)]
-    if shown:
-        return [any(_is_zero(row[place]) for place in shown) for row in table.rows]
+    deciding = [place for place, other in enumerate(items, first) if _counts(other, item)]
+    if deciding:
+        return [any(_is_zero(row[place]) for place in deciding) for row in table.rows]
     found = _measured_count(plan, item)
     if found is None:
         return [False] * len(table.rows)
@@ -127,8 +127,8 @@ def _is_zero(count: Value) -> bool:
 
 def is_counted(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Return whether some count says that an aggregate is over nobody."""
-    shown = any(_counts(other, item) for other in plan.analysis.release.aggregations)
-    return shown or _measured_count(plan, item) is not None
+    is_counted = any(_counts(other, item) for other in plan.analysis.release.aggregations)
+    return is_counted or _measured_count(plan, item) is not None
 
 
 def has_condition(item: Aggregation) -> bool:

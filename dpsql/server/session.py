@@ -389,8 +389,8 @@ class Session:
         if found is not None:
             ends_session = name == "pg_terminate_backend"
             self._service.end(found, self.user, session=ends_session)
-        told = () if found is not None else (_unknown_process(wanted),)
-        return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), told)
+        notices = () if found is not None else (_unknown_process(wanted),)
+        return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), notices)
 
     def _show(self, statement: Statement) -> Answer:
         name = _setting_of(statement.text)

@@ -53,8 +53,8 @@ class Uncertainty:
     @property
     def chosen(self) -> tuple[int, int] | None:
         """How many of the released rows are kept, and of how many, if noisy values choose among them; else None."""
-        kept, released = len(self.origin), len(self.table.rows)
-        return (kept, released) if self._deciding and 0 < kept < released else None
+        rows, released = len(self.origin), len(self.table.rows)
+        return (rows, released) if self._deciding and 0 < rows < released else None
 
     def confidence(self, column: int, confidence: float) -> float:
         """The confidence of each interval of a column, so that those of the kept rows hold with `confidence`."""
@@ -174,16 +174,16 @@ def _intervals(
     ]
 
 
-def _around(shown: Value, ends: tuple[float, float]) -> tuple[float, float]:
+def _around(number: Value, ends: tuple[float, float]) -> tuple[float, float]:
     """Return the interval about a whole number that is shown in place of an estimate.
 
     Claim: it holds every whole number that the interval of the estimate holds.
     Why: it is as much wider as the number is from the estimate; its ends are whole.
     """
-    if not isinstance(shown, int):
+    if not isinstance(number, int):
         return ends
-    half = math.floor(max(ends[1] - shown, shown - ends[0]) + _LAST_DIGITS)
-    return float(shown - half), float(shown + half)
+    half = math.floor(max(ends[1] - number, number - ends[0]) + _LAST_DIGITS)
+    return float(number - half), float(number + half)
 
 
 def _linear_intervals(

@@ -135,9 +135,9 @@ class DerivedIntervals:
                     ]
                     for item in table.plan.analysis.release.aggregations
                 ]
-                kept = _Kept(self.copies.released[release], table, self.occupied.get(release))
-                kept.create(scratch)
-                kept.simulate(scratch, less, cut)
+                simulated = _SimulatedTable(self.copies.released[release], table, self.occupied.get(release))
+                simulated.create(scratch)
+                simulated.simulate(scratch, less, cut)
             scratch.lend(DRAWS, {DRAW: np.arange(draws)})
             answered, _ = scratch.query(sql)
         drawn = np.full((max(noisy) + 1, len(self.rows), draws), np.nan)
@@ -189,7 +189,7 @@ def derived_columns(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _SimulatedTable:
     """A released table by its name in a query, and which of its groups are shown."""
 
     name: str
@@ -198,14 +198,15 @@ class _Kept:
 
     def create(self, scratch: Scratch) -> None:
         """Makes the table as it is, under another name."""
-        rows, shown = self.table.rows, self.occupied
-        added = [(ORDINAL, "BIGINT"), *([] if shown is None else [(OCCUPIED, "BOOLEAN")])]
+        rows, inhabited = self.table.rows, self.occupied
+        added = [(ORDINAL, "BIGINT"), *([] if inhabited is None else [(OCCUPIED, "BOOLEAN")])]
         series: list[Sequence[Any]] = (
             list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
         )
         scratch.create(self._released, [*self.table.columns, *added])
         scratch.fill(
-            self._released, [*series, list(range(len(rows))), *([] if shown is None else [list(shown)])]
+            self._released,
+            [*series, list(range(len(rows))), *([] if inhabited is None else [list(inhabited)])],
         )
 
     def simulate(self, scratch: Scratch, draws: Floats, cut: Sequence[Sequence[Floats]]) -> None:

@@ -29,13 +29,13 @@ Noises = frozenset[object]
 _OF_OTHERS = "of other rows or releases"
 
 
-def confidence_for(confidence: float, kept: int, released: int) -> float:
+def confidence_for(confidence: float, rows: int, released: int) -> float:
     """The confidence of the intervals of so many kept rows of those released.
 
     >>> confidence_for(0.95, 5, 200), confidence_for(0.95, 200, 200), confidence_for(0.95, 0, 0)
     (0.99875, 0.95, 0.95)
     """
-    return 1 - (1 - confidence) * kept / released if 0 < kept < released else confidence
+    return 1 - (1 - confidence) * rows / released if 0 < rows < released else confidence
 
 
 @dataclass(frozen=True, slots=True)
