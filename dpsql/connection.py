@@ -362,7 +362,7 @@ class Connection(SyntheticConnection):
         if in_session is not None:
             return in_session
         with self.engine.backend.snapshot():
-            prepared = self.engine.prepare(asked)
+            prepared = self.engine.prepare(asked, forecast=True)
             self.engine.require_bound(prepared)
             return self._explained(prepared)
 
@@ -424,7 +424,7 @@ class Connection(SyntheticConnection):
             loss = amount(epsilon)
             asked = [replace(query, default=loss) for query in asked]
         with self.engine.backend.snapshot():
-            prepared = [self.engine.prepare(query) for query in asked]
+            prepared = [self.engine.prepare(query, forecast=True) for query in asked]
             for part in prepared:
                 self.engine.require_bound(part)
             return Forecast.of(self.engine, prepared)

@@ -17,11 +17,10 @@ from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar, W
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release, Values, is_private
 from dpsql.plan.types import Value
-from dpsql.sql.lower.aggregates.arg_max import best
+from dpsql.sql.lower.aggregates.arg_max import BEST, best
 from dpsql.sql.lower.public_groups import Lowered, OfPublicGroups, UncomputedGroups
 from dpsql.sql.lower.top_k import top_k
 
-_BEST = frozenset({"arg_max", "arg_min"})
 _LEAVES = (Function, Column, Literal, Released)
 
 
@@ -103,7 +102,7 @@ def _computed(outer: OuterQuery) -> set[Release]:
     return {
         part
         for group in groups
-        if not {item.function for item in group.aggregates} <= _BEST
+        if not {item.function for item in group.aggregates} <= BEST
         for part in _parts(group.input, (Release, Scalar))
         if isinstance(part, Release)
     }

@@ -117,19 +117,26 @@ class Engine:
         """The budget of a private table with its accountant and limit."""
         return self._accounts[table]
 
-    def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
+    def prepare(self, asked: Query, at: Fraction | None = None, *, forecast: bool = False) -> PreparedQuery:
         """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
 
-        `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
+        `at` is the loss of a step to an accuracy, without which it is the first step's. With `forecast`
+        a loss beyond the whole budget is planned too, and shown as refused. Raises QueryRejected with the place in the text.
         """
-        return self.replayed(self.planned(asked, at))
+        return self.replayed(self.planned(asked, at, forecast=forecast))
 
     def replayed(self, planned: PreparedQuery) -> PreparedQuery:
         """What was planned, with the stored releases that there are now, where the query allows them."""
         return self._replay.replay(planned) if planned.asked.replay else planned
 
     def planned(
-        self, asked: Query, at: Fraction | None = None, *, apart: bool = False, free: bool = False
+        self,
+        asked: Query,
+        at: Fraction | None = None,
+        *,
+        apart: bool = False,
+        free: bool = False,
+        forecast: bool = False,
     ) -> PreparedQuery:
         """As `prepare`, without a look at stored releases; `apart` is as for `analyse`, `free` says that nothing will be charged.
 
@@ -172,7 +179,7 @@ class Engine:
         }
         if not free:
             require_below(cap(self.policy, analyses), wanted.loss)
-            if not isinstance(wanted.loss, Target):
+            if not forecast and not isinstance(wanted.loss, Target):
                 charged = [part for part, analysis in analyses.items() if not analysis.free]
                 accounts = {
                     name: self.account(name) for part in charged for name in private_tables(part.input)
@@ -565,8 +572,10 @@ class Engine:
         entries: Sequence[Entry],
         measured: Sequence[MeasurementPlan] | None = None,
     ) -> Receipt:
-        """As `receipt_of`."""
-        return receipt_of(self, prepared, entries, measured)
+        """Return the receipt, as `receipt_of`."""
+        return receipt_of(
+            prepared, entries, measured, self.policy, self.policy_digest, self.backend, self.analyst
+        )
 
 
 _Drawn = TypeVar("_Drawn")

@@ -6,27 +6,27 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 from dpsql.accounting.events import to_json
 from dpsql.backends import Backend
 from dpsql.engine.prepare import PreparedQuery, mechanisms_of
 from dpsql.ledger import Entry
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.policy import Policy
 from dpsql.result import Receipt
 from dpsql.version import VERSION
 
-if TYPE_CHECKING:
-    from dpsql.engine.pipeline import Engine
 
-
-def receipt_of(
-    engine: Engine,
+def receipt_of(  # noqa: PLR0917  (each is a fact of who asked and of what)
     prepared: PreparedQuery,
     entries: Sequence[Entry],
-    measured: Sequence[MeasurementPlan] | None = None,
+    measured: Sequence[MeasurementPlan] | None,
+    policy: Policy,
+    policy_digest: str,
+    backend: Backend,
+    analyst: str,
 ) -> Receipt:
-    """The receipt of a query that was charged as `entries` say, or, without any, explained.
+    """Return the receipt of a query that was charged as `entries` say, or, without any, explained.
 
     `measured` are the plans of its releases with all that was chosen on the way.
     """
@@ -34,11 +34,11 @@ def receipt_of(
     return Receipt(
         query=prepared.asked.sql,
         plan=prepared.plan_digest,
-        analyst=engine.analyst,
-        privacy_unit=engine.policy.privacy_unit,
-        neighbors=engine.policy.neighbors,
-        data_version=engine.policy.data_version,
-        policy=engine.policy_digest,
+        analyst=analyst,
+        privacy_unit=policy.privacy_unit,
+        neighbors=policy.neighbors,
+        data_version=policy.data_version,
+        policy=policy_digest,
         mechanisms=tuple(
             prepared.mechanisms
             if measured is None
@@ -59,7 +59,7 @@ def receipt_of(
             }
             for entry in entries
         ),
-        versions=versions_of(engine.backend),
+        versions=versions_of(backend),
         constants=dict(prepared.constants),
         target=prepared.terms.targeted(),
         replayed=prepared.replayed,
@@ -68,7 +68,7 @@ def receipt_of(
 
 
 def versions_of(backend: Backend) -> dict[str, str]:
-    """The versions of the engine, of dpsql and of its parser."""
+    """Return the versions of the engine, of dpsql and of its parser."""
     return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
 
 

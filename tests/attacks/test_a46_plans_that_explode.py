@@ -319,7 +319,6 @@ def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
 
 ENTRIES: dict[str, Callable[[Connection, float], object]] = {
     "query": lambda con, loss: con.query("SELECT DISTINCT s FROM visits", epsilon=loss),
-    "explain": lambda con, loss: con.explain("SELECT DISTINCT s FROM visits", epsilon=loss),
     "plan": lambda con, loss: con.plan("SELECT s, COUNT(*) FROM visits GROUP BY s", epsilon=loss),
     "execute": lambda con, loss: con.execute("SELECT COUNT(*) FROM visits", epsilon=loss),
     "option": lambda con, loss: con.query(
@@ -342,6 +341,19 @@ def test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned(entry: str, 
         assert caught.value.code == "budget_exhausted"
         assert calls.number < MOST_CALLS / 10
     assert con.budget()["visits"].spent.loss == 0
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+def test_a_forecast_of_a_loss_that_nobody_can_pay_takes_little_work(accountant: str) -> None:
+    """EXPLAIN and a forecast plan it all the same, and show that it is refused, with no more work than for a small one."""
+    con = connect(accountant=accountant)
+    for loss in (11, 20_000, 10**9):
+        with counted() as calls:
+            explained = con.explain("SELECT DISTINCT s FROM visits", epsilon=loss)
+            forecast = con.budget(["SELECT DISTINCT s FROM visits"], epsilon=loss)
+        assert "REFUSED" in str(explained)
+        assert "does not fit" in str(forecast)
+        assert calls.number < MOST_CALLS
 
 
 def test_what_is_free_has_no_loss_that_is_too_large() -> None:

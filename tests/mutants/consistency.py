@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "kept-as-it-agrees",
-        "dpsql.engine.pipeline:Engine.answer",
+        "dpsql.engine.pipeline:Engine.answer.finished",
         """
         self._keep(parts, tables, values, entries)
         consistent_tables = above.load_consistent(prepared, tables)

@@ -135,21 +135,21 @@ FAULTS = (
         "selection-not-charged",
         "dpsql.engine.pipeline:Engine._charge",
         """
-        self.ledger.charge(
+        entries = self.ledger.charge(
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
         """,
         """
-        self.ledger.charge(
+        entries = self.ledger.charge(
             {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.bills},
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -211,7 +211,7 @@ FAULTS = (
     Fault(
         "data-in-the-ledger",
         "dpsql.engine.pipeline:Engine._charge",
-        "charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend))",
+        "charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend))",
         '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",

@@ -71,8 +71,8 @@ FAULTS = (
     Fault(
         "postgres-texts-keep-their-collation",
         "dpsql.backends.postgres.columns:widened",
-        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END COLLATE "C")'""",
-        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_BYTES} THEN {text} END)'""",
+        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END COLLATE "C")'""",
+        """f'(CASE WHEN OCTET_LENGTH({text}) <= {MOST_STORED} THEN {text} END)'""",
         "the collation of a column decides which texts are equal",
         f"{_POSTGRES}::test_texts_are_compared_by_their_bytes",
     ),
@@ -270,8 +270,8 @@ FAULTS = (
     Fault(
         "spark-texts-are-not-looked-at",
         "dpsql.backends.spark.columns:text",
-        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN TRY_VALIDATE_UTF8({raw}) END"',
-        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_BYTES} THEN {raw} END"',
+        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN TRY_VALIDATE_UTF8({raw}) END"',
+        'f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"',
         "a text that is not UTF-8 ends a query when its group is read",
         f"{_SPARK}::test_what_is_stored_is_read_within_bounds",
     ),

@@ -57,7 +57,7 @@ FAULTS = (
     ),
     Fault(
         "hidden-groups-computed",
-        "dpsql.engine.finish:finish",
+        "dpsql.engine.finish:_finished",
         "if need.release in computed and _are_secret(need.release, facts):\n    need.refuse()",
         "pass",
         "what is computed of all groups is computed of the few that are shown",
@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "listed-groups-left-out",
-        "dpsql.analysis.listed_keys:_is_listed",
+        "dpsql.analysis.listed_keys:is_listed",
         "isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None",
         "isinstance(expr, Literal) or expr.type is Type.BOOLEAN",
         "values that a condition lists are taken for values that follow from bounds",

@@ -301,7 +301,7 @@ FAULTS = (
     Fault(
         "rows-that-noise-chose-as-any",
         "dpsql.uncertainty.selected_rows:confidence_for",
-        "1 - (1 - confidence) * kept / released if 0 < kept < released else confidence",
+        "1 - (1 - confidence) * rows / released if 0 < rows < released else confidence",
         "confidence",
         "28% of the intervals of the greatest five counts hold",
         "tests/statistical/test_chosen_rows.py::test_intervals_of_chosen_rows_hold[pure-the greatest]",

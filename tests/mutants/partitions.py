@@ -143,8 +143,8 @@ FAULTS = (
     Fault(
         "unknown-kinds-are-followed",
         "dpsql.ledger.chain:_next",
-        'row["kind"]',
-        'row["kind"].replace("gift", "charge")',
+        'EntryKind(row["kind"], spend, box, row["slice"], row["analyst"])',
+        'EntryKind(row["kind"].replace("gift", "charge"), spend, box, row["slice"], row["analyst"])',
         "an entry of a kind that nobody knows is followed",
         f"{_LEDGER}::test_entries_of_unknown_kinds_are_refused",
     ),

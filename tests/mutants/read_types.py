@@ -21,7 +21,7 @@ FAULTS = (
     Fault(
         "computed-floats-are-not-rounded",
         "dpsql.sql.lower.floats:in_floats",
-        "_rounded(built) if name in ROUNDED else built",
+        '(call("cast_float", built) or built) if name in ROUNDED else built',
         "built",
         "what is computed of a FLOAT equals no constant with a point",
         f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE f * 3 = 0.3]",

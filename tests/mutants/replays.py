@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "kept-after-it-is-seen",
-        "dpsql.engine.pipeline:Engine._unchanged",
+        "dpsql.engine.pipeline:Engine._unchanged.finished",
         "self._keep(prepared.releases, [table], {}, entries)",
         "",
         "an answer that was paid for is charged again",
@@ -234,18 +234,8 @@ FAULTS = (
     Fault(
         "failures-not-noted",
         "dpsql.engine.pipeline:Engine._record",
-        """
-        if entries:
-            self.ledger.fail(
-                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code
-            )
-        """,
-        """
-        if not entries:
-            self.ledger.fail(
-                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=error.code
-            )
-        """,
+        "if entries:\n    self.ledger.fail(tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code)",
+        "pass",
         "a query that fails may be asked again and again",
         f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
     ),

@@ -135,21 +135,21 @@ FAULTS = (
         "queries-beside-the-slice",
         "dpsql.engine.pipeline:Engine._charge",
         """
-        self.ledger.charge(
+        entries = self.ledger.charge(
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
         """,
         """
-        self.ledger.charge(
+        entries = self.ledger.charge(
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
             refines=[base.number for base in prepared.refines],
         )
         """,

@@ -379,7 +379,7 @@ FAULTS = (
     Fault(
         "endings-unaudited",
         "dpsql.server.service:Service.end",
-        "self.audit.note(what, by=by, user=member.user.name, door=member.door, peer=member.peer)",
+        "self.audit.note(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)",
         "pass",
         "nobody can say later who ended a statement that was charged",
         "tests/attacks/test_a47_starved_server.py::test_an_owner_asks_looks_and_ends_while_all_workers_are_taken",

@@ -378,7 +378,7 @@ FAULTS = (
     Fault(
         "units-of-cells-not-counted",
         "dpsql.planning.choose:needed_statistics",
-        "analysis.selects or shown",
+        "analysis.selects or withholds",
         "analysis.selects",
         "nothing says how many people are behind a value, and large wholes are withheld, too",
         f"{_SMALL}::test_from_the_minimum_frequency_on_values_are_shown",

@@ -36,6 +36,7 @@ ALLOWED = {
     "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
     "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),
     "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
+    "plan/smooth.py": ({"AVG", "SUM"}, "names of window functions and of exact aggregates, in a plan"),
     "server/session.py": ({"MODE"}, "a word of SET"),
     "server/settings.py": ({"MIN"}, "a minute"),
     "sql/emit/non_null_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),

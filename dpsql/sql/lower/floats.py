@@ -30,12 +30,12 @@ def in_floats(built: Call) -> Call:
     if not are_floats(values):
         return built
     if name == "nullif" and not is_float(values[0]):
-        equal = _of("eq", _as_float(values[0]), values[1])  # what is compared as FLOAT stays what it is
-        return _of("case", equal, Literal(None, Type.NULL), values[0])
+        equal = call("eq", _as_float(values[0]), values[1])  # what is compared as FLOAT stays what it is
+        return (equal and call("case", equal, Literal(None, Type.NULL), values[0])) or built
     read = {id(argument): _as_float(argument) for argument in values}
     arguments = tuple(read.get(id(argument), argument) for argument in built.arguments)
     built = built if arguments == built.arguments else typed(built.function, arguments) or built
-    return _rounded(built) if name in ROUNDED else built
+    return (call("cast_float", built) or built) if name in ROUNDED else built
 
 
 def of_one_width(*values: Expr) -> tuple[Expr, ...]:
@@ -62,12 +62,6 @@ def _as_float(argument: Expr) -> Expr:
     return argument if exact else _rounded(argument)
 
 
-def _rounded(value: Expr) -> Call:
-    return _of("cast_float", value)
-
-
-def _of(name: str, *arguments: Expr) -> Call:
-    found = call(name, *arguments)
-    if found is None:
-        raise TypeError(f"{name} takes other arguments")
-    return found
+def _rounded(value: Expr) -> Expr:
+    """Return a number rounded to FLOAT; what is no number is left for the function that reads it to refuse."""
+    return call("cast_float", value) or value

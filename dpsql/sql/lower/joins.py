@@ -311,7 +311,8 @@ class _Assembly:
 
     def _check_known(self, item: Attached, right: Source) -> None:
         """Refuses a public source of which nothing says, before its rows are released, how many join one row."""
-        if is_answered(right) and not any(isinstance(step, Release) for step in needs(right)):
+        depends = any(isinstance(step, Release) for step in needs(right))
+        if is_answered(right) and not depends:
             self.scope.source.refuse(
                 item.node,
                 "join",
@@ -325,7 +326,7 @@ class _Assembly:
                 "private rows are joined to released ones on all group keys of these, and nothing else",
                 "write ON private.key = released.key, or (SELECT …) for a single value",
             )
-        if any(isinstance(step, Release) for step in needs(right)):
+        if depends:
             self.scope.source.refuse(
                 item.node,
                 "join",

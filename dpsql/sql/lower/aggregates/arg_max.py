@@ -20,6 +20,9 @@ from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, re
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.top_k import top_k
 
+BEST = frozenset({"arg_max", "arg_min"})
+"""The aggregates that choose one row by a score, and compute nothing of the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class BestGroup:
