@@ -80,7 +80,7 @@ def nearest_float(value: float) -> float | None:
     (0.10000000149011612, None)
     """
     try:
-        (found,) = struct.unpack("f", struct.pack("f", value))
+        (found,) = struct.unpack("<f", struct.pack("<f", value))
     except OverflowError:
         return None
     return float(found)

@@ -76,10 +76,17 @@ def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
     """Return those of some group keys that are declared to belong to one privacy unit each; NULL belongs to many.
 
     These are columns that a link refers to or starts from, and injective functions of them; of a key of several columns,
-    all of one source. The declaration is not checked here: groups by them are safe because the emitted SQL groups by the
-    unit as well.
+    all of one source. None is the unit's own id, or NULL where an outer join finds no row: rows of all such units are one
+    group in SQL. The declaration is not checked here: groups by them are safe because the emitted SQL groups by the unit as
+    well.
     """
-    held = {expr: separated_column(expr) for expr in exprs}
+    held = {
+        expr: column
+        for expr in exprs
+        for column in [separated_column(expr)]
+        if separated_identity(expr, relation) != UNIT_IDENTITY
+        and (column is None or never_null(expr, relation) or not _is_padded(column, relation))
+    }
     met: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for column in held.values():
         for table, parts, part in () if column is None else column.facts.link_keys:
@@ -88,7 +95,7 @@ def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
     return tuple(
         expr
         for expr, column in held.items()
-        if separated_identity(expr, relation) not in (None, UNIT_IDENTITY)
+        if separated_identity(expr, relation) is not None
         or (
             column is not None and any((column.source, *part[:2]) in whole for part in column.facts.link_keys)
         )
@@ -120,6 +127,24 @@ def _within(column: Column, relation: Relation) -> str | None:
             return named.pop() if len(named) == 1 and alike else None
         case _:
             return None
+
+
+def _is_padded(column: Column, relation: Relation) -> bool:
+    """Return whether a column is NULL in rows for which an outer join finds nothing."""
+    if column.source in optional_sources(relation):
+        return True
+    source = next((source for source in sources(relation) if source.alias == column.source), None)
+    if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows, SetOperation)):
+        return False
+    place = [known.name for known in source.columns].index(column.name)
+    if isinstance(source, SetOperation):
+        sides = [side for side in (source.left, source.right) if not isinstance(side, Scan)]
+        return any(
+            _always_null(side.columns[place], side) or _is_padded(side.columns[place], side) for side in sides
+        )
+    items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
+    item = separated_column(items[place]) if place < len(items) else None
+    return item is not None and _is_padded(item, source.input)
 
 
 def _always_null(column: Column, relation: Relation) -> bool:

@@ -110,7 +110,7 @@ def nothing_selected(plan: MeasurementPlan, which: str) -> str:
     return (
         f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
         "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown. "
-        "Where each key is one unit's, none of this helps: group by it in a subquery, with the unit, and aggregate its rows."
+        "Where each key belongs to one unit, none of this helps: group by it in a subquery, with the unit, and aggregate its rows."
     )
 
 

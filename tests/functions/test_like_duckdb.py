@@ -19,6 +19,7 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
+from dpsql.functions.strings import MOST_COMPARED
 from dpsql.plan.expr import Call, Expr, Function
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import write
@@ -60,8 +61,16 @@ def read_back(text: str, call: Call) -> Expr:
     )
 
 
+BY_TYPE = [entry for entry in FUNCTIONS.values() if entry.name != "cast_varchar float"]
+"""The entries that the types of their arguments tell; the text of a FLOAT, which is read as DOUBLE, is in tests/sql/test_floats.py."""
+_BY_BEGINNINGS = frozenset(
+    {"levenshtein", "damerau_levenshtein", "jaro_similarity", "jaro_winkler_similarity", "jaccard"}
+)
+"""What compares the beginnings of texts alone."""
+
+
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("function", BY_TYPE, ids=lambda entry: entry.name)
 def test_the_text_of_a_call_means_the_call(function: Function) -> None:
     """What the signature shows is read as the entry, with the same arguments."""
     for types in signatures(function):
@@ -70,7 +79,7 @@ def test_the_text_of_a_call_means_the_call(function: Function) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("function", BY_TYPE, ids=lambda entry: entry.name)
 def test_duckdb_computes_the_same(bench: Bench, function: Function) -> None:
     """On every row the value is DuckDB's own, or NULL where that is an error, infinite or out of the calendar."""
     for types in signatures(function):
@@ -105,7 +114,7 @@ def _agree(call: Call, row: list[str | None], ours: Any, theirs: Any) -> bool:
         beyond = call.type.temporal and not _FOUR.match(str(theirs))
         return unheld or beyond or _extraordinary(call, row) or str(theirs) == _MIDNIGHT
     if isinstance(ours, float) and isinstance(theirs, float):
-        return math.isclose(ours, theirs, rel_tol=1e-12) or ours == theirs
+        return math.isclose(ours, theirs, rel_tol=1e-12) or ours == theirs or _excused(call, row)
     return bool(ours == theirs) or _excused(call, row)
 
 
@@ -116,6 +125,8 @@ def _extraordinary(call: Call, row: list[str | None]) -> bool:
 
 
 def _excused(call: Call, row: list[str | None]) -> bool:
+    if call.function.name in _BY_BEGINNINGS:
+        return any(len(str(value)) > MOST_COMPARED for value in row)
     if call.function.name in _BY_DOUBLE:
         numbers = [
             float(value)

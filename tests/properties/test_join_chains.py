@@ -122,7 +122,6 @@ REFUSED = {
                 ("-cid", "o"),
                 ("CAST(cid AS VARCHAR)", "o"),
                 ("COALESCE(c.id, o.cid) + 0", "c FULL JOIN o ON c.id = o.cid"),
-                ("fid", "f"),
                 ("f.fid", "c LEFT JOIN f ON c.id = f.cid"),
             )
         ),

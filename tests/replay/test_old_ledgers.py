@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from fractions import Fraction
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ def test_an_old_ledger_verifies(name: str, folder: Path) -> None:
         assert str(chain.head_with(chain.stored)) == WRITTEN["heads"][name]
 
 
+def _with_wider_ends(before: list[str], now: list[str], ends: list[int]) -> list[str]:
+    """A row as it was, but for the ends of quantiles, which are a step of the lattice further out now."""
+    near = [
+        n
+        for n in ends
+        if "None" not in (before[n], now[n]) and isclose(float(before[n]), float(now[n]), rel_tol=1e-6)
+    ]
+    return [now[n] if n in near else value for n, value in enumerate(before)]
+
+
 def _with_null_sums(before: list[str], now: list[str]) -> list[str]:
     """A row as it was, but for the NULL that it has now beside a count that is not above zero."""
     nobody = any(cell.lstrip("-").isdigit() and int(cell) <= 0 for cell in before[1:])
@@ -136,6 +147,8 @@ def test_all_answers_are_given_again_at_no_charge(
                 expected = [row for row in answer["rows"] if "None" not in row or row in rows]
                 if len(expected) == len(rows) and "SUM(" in answer["sql"]:
                     expected = [_with_null_sums(*pair) for pair in zip(expected, rows, strict=True)]
+                ends = [n for n, column in enumerate(answer["columns"]) if column.startswith("dp_interval_")]
+                expected = [_with_wider_ends(*pair, ends) for pair in zip(expected, rows, strict=True)]
                 if now != (answer["columns"], answer["types"], expected, ()):
                     changed.append((answer["sql"], f"{now}"))
                 assert (found.receipt.plan, found.receipt.policy) == (kept["plan"], kept["policy"])

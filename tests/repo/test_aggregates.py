@@ -37,6 +37,8 @@ ALLOWED = {
     "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
     "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),
     "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
+    "postprocess/nobody.py": ({"COUNT"}, "the name of a statistic, in a plan"),
+    "postprocess/withheld.py": ({"COUNT"}, "the names of statistics, in a plan"),
     "plan/smooth.py": ({"AVG", "SUM"}, "names of window functions and of exact aggregates, in a plan"),
     "server/session.py": ({"MODE"}, "a word of SET"),
     "server/settings.py": ({"MIN"}, "a minute"),

@@ -72,8 +72,11 @@ def test_an_interrupted_query_says_that_it_was_charged(
 
     monkeypatch.setattr(type(session.state.connection.engine.backend), "run", interrupted)
     first, second = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}")
-    assert first == "interrupted after the charge, which stays: ledger entry 1"
-    assert second.splitlines()[2].split()[4] == "1"
+    assert (
+        first
+        == "interrupted after the charge, which stays: ledger entry 1; it counts as a failure of its tables"
+    )
+    assert second.splitlines()[2].split()[4] == "2"  # the charge and the failure
 
 
 def test_commands_amid_a_statement(session: Session) -> None:

@@ -180,6 +180,14 @@ _SAMPLES = {
 }
 
 REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE REPEAT(REPEAT(note, 100), 100) > 'a'",
+        "SELECT COUNT(*) FROM visits WHERE REPEAT(REPEAT(LEFT(note, 3), 100), 100) > 'a'",
+    ),
+    Rewrite(
+        f"SELECT COUNT(*) FROM visits WHERE {' AND '.join(f'age <> {n}' for n in range(301))}",
+        f"SELECT COUNT(*) FROM visits WHERE age NOT IN ({', '.join(map(str, range(301)))})",
+    ),
     *(Rewrite(refused, instead) for refused, instead in _SAMPLES.items()),
     *(Rewrite(refused, instead) for refused, instead in _PLAIN.items()),
     Rewrite(

@@ -20,8 +20,8 @@ from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, re
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.top_k import top_k
 
-BEST = frozenset({"arg_max", "arg_min"})
-"""The aggregates that choose one row by a score, and compute nothing of the others."""
+BEST = frozenset({"arg_max", "arg_min", "max"})
+"""The aggregates that choose one row by a score, and compute nothing of the others; the least is a hidden group's, the greatest is not."""
 
 
 @dataclass(frozen=True, slots=True)
