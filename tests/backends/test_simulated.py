@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from retail.study import database as retail
 from retail.study import policy as retail_policy
+from retail.verdicts import OPEN, key
 from retail.workload import STATEMENTS
 
 import dpsql
@@ -126,8 +127,8 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
             "SELECT MAX(n) FROM (SELECT COUNT(DISTINCT customer_key) n FROM store_sales GROUP BY order_key)"
         ).fetchall() == [(1,)]
         with dpsql.connect(made, policy=rules, ledger=":memory:", epsilon=0.001) as connection:
-            asked = STATEMENTS[::12]
-            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 2
+            asked = [each for each in STATEMENTS[::12] if key(each) not in OPEN]
+            assert sum(_answered(connection, each.sql) for each in asked) >= len(asked) - 1
 
 
 def test_only_public_tables_are_copied(tmp_path: Path) -> None:
