@@ -79,8 +79,8 @@ def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
 
 
 @_naive(OBSERVABLE, "prepared", Engine, "prepare")
-def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
-    return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)))
+def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
+    return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)), **named)
 
 
 @_naive(OBSERVABLE, "explanation", Connection, "_explained")
@@ -90,9 +90,9 @@ def _(explained: Part, self: Connection, prepared: PreparedQuery) -> Explanation
 
 
 @_naive(OBSERVABLE, "error", Engine, "prepare", REFUSED)
-def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
+def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
     try:
-        return prepare(self, asked)
+        return prepare(self, asked, **named)
     except dpsql.QueryRejected as error:
         message = f"{error.message} of {count(self.backend)} rows"
     raise dpsql.QueryRejected(message)
