@@ -53,7 +53,7 @@ MOST_SHARES = 256
 _SMALL = 2**14
 """Texts up to this size count by it, whatever they are made of."""
 _TEXTS = (Type.VARCHAR, Type.BLOB)
-_HINT = "cut the texts first, as in LEFT(s, 1000)"
+_HINT = "cut the texts first, as in LEFT(s, 30)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def code(connection: Connection, sql: str) -> str | None:
     try:
         prepared(connection, sql)
     except dpsql.QueryRejected as refused:
-        found = refused.code if "LEFT(s, 1000)" in str(refused.hint) else str(refused)
+        found = refused.code if "LEFT(s, 30)" in str(refused.hint) else str(refused)
     assert not spent(connection)
     return found
 
