@@ -33,7 +33,7 @@ tables:
     rows_per_unit: 5
     columns:
       patient: {type: integer}
-      city: {type: varchar, values: [Bonn, Cork]}
+      city: {type: varchar, values: [Bonn, Cork], nullable: false}
 """
 _QUESTION = "SELECT city, COUNT(*) AS n FROM visits GROUP BY city"
 
