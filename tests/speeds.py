@@ -35,6 +35,8 @@ QUICK = 0.2
 """Tests whose case takes as many seconds or more are left out of `fast`."""
 CHEAP = 0.02
 """What a case takes at most that `costs.txt` does not list."""
+PATIENCE = 7200
+"""How many seconds one test may take at the speed `deep`."""
 SHORTER = {"fast": 20, "full": 8, "deep": 1}
 """By how much `examples` divides the length of a search."""
 _TESTS = Path(__file__).parent
@@ -76,6 +78,9 @@ def thinned(cases: Sequence[T], number: int) -> Sequence[T]:
 def selected(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the tests of the speed that is asked for."""
     speed = config.getoption("--speed")
+    if speed == "deep":  # a long search on a busy machine does not hang
+        for item in items:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
     if any("::" in str(argument) for argument in config.args):
         return
     kept = set(select_shard(chosen(items, speed, costs()), config.getoption("--shard")))

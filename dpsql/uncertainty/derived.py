@@ -216,10 +216,12 @@ class _SimulatedTable:
         cells = [each[: len(plan.vectors)] for each in self.table.components]
         centres = np.array([[float(cell) for block in each for cell in block] for each in cells])
         lowered = None
-        if plan.threshold is not None:
+        if plan.threshold is not None and rows:
             lowered = np.vstack([lowered_for(plan, self.table, row, draws[row, 1:]) for row in range(rows)])
         columns: dict[str, Any] = {
             item.name: simulated_values(plan, item, centres, draws, lowered, cut=each).ravel()
+            if rows
+            else np.empty(0)
             for item, each in zip(items, cut, strict=True)
         }
         columns |= {_ROW: np.repeat(np.arange(rows), many), DRAW: np.tile(np.arange(many), rows)}

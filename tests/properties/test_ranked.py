@@ -69,8 +69,8 @@ def asked_of(world: World, sql: str, epsilon: Fraction) -> PreparedQuery:
 @pytest.mark.parametrize("end", ["", "DP_INTERVAL_LOW", "DP_INTERVAL_HIGH"])
 def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str, end: str) -> None:
     """Each point's penalty follows from the window alone, however few of the values it holds."""
-    world = World({**policy(unit=unit, rows=1), "max_epsilon": 1000})
-    world.rules["budget"]["epsilon"] = 10**6
+    rules = policy(unit=unit, rows=1)
+    world = World({**rules, "max_epsilon": 1000, "budget": {**rules["budget"], "epsilon": 10**6}})
     chance = random.Random(f"{unit}{share}")
     rows = [
         Row(number, chance.choice("AAB"), i=chance.choice((0, 2, 2, 2, None, 7, chance.randrange(6))))
@@ -106,8 +106,7 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     """Of prices up to 49 within bounds of 0 to 1,000: by the law of the choice, from what the engine gives."""
     rules = policy(unit="row")
     rules["tables"]["t"]["columns"]["x"]["bounds"] = [0, 1000]
-    world = World({**rules, "max_epsilon": 1000})
-    world.rules["budget"]["epsilon"] = 10**6
+    world = World({**rules, "max_epsilon": 1000, "budget": {**rules["budget"], "epsilon": 10**6}})
     world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
     (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
     (ranked,) = release.plan.quantiles

@@ -6,6 +6,7 @@ The entropy is the operating system's. A sound engine fails one of these tests w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import pytest
@@ -42,6 +43,24 @@ CHOSEN = {
 }
 
 
+def policy(accountant: str, **rules: object) -> dict[str, Any]:
+    """One row a person, and what else is said of the table."""
+    columns = {
+        "kind": {"type": "integer", "values": [*range(8)], "nullable": False},
+        "name": {"type": "varchar"},
+        "x": {"type": "double", "bounds": [0, 8]},
+    }
+    return {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**6, "delta": 1e-3, "accountant": accountant},
+        "tables": {
+            "t": {"unit": "u", "rows_per_unit": 1, "columns": columns, **rules},
+            "w": {"public": True},
+        },
+    }
+
+
 @pytest.fixture(params=["pure", "zcdp"])
 def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
     """Eight kinds of different sizes, their names, and a public weight of each."""
@@ -51,18 +70,9 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
             "FROM (SELECT g * 1000 + unnest(range(100 + 30 * g)) AS i, g AS k FROM range(8) a(g))"
         )
         data.execute("CREATE TABLE w AS SELECT i AS kind, 1 + i / 4 AS weight FROM range(8) a(i)")
-        columns = {
-            "kind": {"type": "integer", "values": [*range(8)], "nullable": False},
-            "name": {"type": "varchar"},
-            "x": {"type": "double", "bounds": [0, 8]},
-        }
-        policy = {
-            "version": 1,
-            "privacy_unit": "person",
-            "budget": {"epsilon": 10**6, "delta": 1e-3, "accountant": request.param},
-            "tables": {"t": {"unit": "u", "rows_per_unit": 1, "columns": columns}, "w": {"public": True}},
-        }
-        with dpsql.connect(data, policy=policy, ledger=":memory:", replay=False, epsilon=1) as found:
+        with dpsql.connect(
+            data, policy=policy(request.param), ledger=":memory:", replay=False, epsilon=1
+        ) as found:
             found.truth = data  # type: ignore[attr-defined]
             yield found
 
@@ -121,3 +131,13 @@ def test_many_groups_are_not_simulated(con: dpsql.Connection, monkeypatch: pytes
         result = con.query(sql)
         assert all((ends[-1] is not None) is known for ends in result.intervals())
         assert any(notice.startswith("y has noise") for notice in result.notices) is not known
+
+
+def test_a_table_without_rows_is_simulated(con: dpsql.Connection) -> None:
+    """Where min_frequency withholds every group, what is computed of none has no interval, and asking for it raises nothing."""
+    sql = "SELECT kind, (SELECT COUNT(*) FROM t WHERE t.kind = w.kind AND x > 9) AS y FROM w"
+    data: duckdb.DuckDBPyConnection = con.truth  # type: ignore[attr-defined]
+    with dpsql.connect(
+        data, policy=policy("zcdp", min_frequency=3), ledger=":memory:", epsilon=100
+    ) as withheld:
+        assert {ends[-1] for ends in withheld.query(sql).intervals()} == {None}

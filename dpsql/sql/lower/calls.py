@@ -218,10 +218,13 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
             "read a column once where it stands several times, as x * (x + 1) for x * x + x; or use fewer levels of subqueries",
         )
     if built.function.size in MULTIPLIES:
+        refusal = None
         try:
             require_bounded_text(built, {})
         except QueryRejected as too_long:
-            source.refuse(node, "too_long", too_long.message, too_long.hint)
+            refusal = too_long
+        if refusal is not None:  # not within `except`: an error has no other behind it
+            source.refuse(node, "too_long", refusal.message, refusal.hint)
     return built
 
 
