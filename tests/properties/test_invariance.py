@@ -9,6 +9,7 @@ each of which one thing follows the data, do not pass.
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -253,9 +254,10 @@ def test_an_explanation_is_not_drawn(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("fixture", [*accepted(), *refused(), *GROUPED, *DERIVED, *SEVERAL], ids=str)
 def test_every_query_on_every_pair(fixture: Fixture | str, variant: Variant) -> None:
-    """The same for every kind of new row by itself, on every variant, and at a loss that leaves much noise."""
+    """The same for every kind of new row by itself, each on half of the variants in turn, and at a loss that leaves much noise."""
     sql, parameters = (fixture, ()) if isinstance(fixture, str) else (fixture.query, fixture.parameters)
-    for new, full, cells in itertools.product(NEW, (True, False), (True, False)):
+    first = (zlib.crc32(sql.encode()) + VARIANTS.index(variant)) % 2
+    for new, full, cells in itertools.product(tuple(NEW)[first::2], (True, False), (True, False)):
         players = standing(variant, new, full=full)
         passed(played(players, sql, parameters, cells=cells, epsilon=0.1 if cells else 10))
 
