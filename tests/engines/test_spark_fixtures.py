@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from engines import sparks
 from engines.test_fixtures import (
+    MANY_CLAMPS,
     PUBLIC_GROUPS,
     UNREAD,
     Pair,
@@ -24,6 +25,7 @@ from engines.test_fixtures import (
     groups_are_duckdb_s,
     histograms_agree,
     listed,
+    many_histograms_agree,
     prepared,
 )
 
@@ -103,6 +105,13 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
 def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) -> None:
     """As on PostgreSQL."""
     histograms_agree(pair, fixture, exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sql", MANY_CLAMPS)
+def test_many_clamps_have_the_same_histograms(pair: Pair, sql: str) -> None:
+    """As on PostgreSQL, by the one statement, in place of which stages are run."""
+    many_histograms_agree(pair, sql, exact)
 
 
 @pytest.mark.slow
