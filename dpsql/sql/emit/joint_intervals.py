@@ -52,13 +52,16 @@ def with_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     joint, most = _JointIntervals(sums, clamps), most_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.of_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
-    if most > MOST_JOINT:
+    if most > MOST_JOINT and not dialect().holds:
+        # Where rows are held, stages are run in place of such a statement, which is planned alone.
         source, items = joint.by_histogram(source, keys)
         return f"SELECT {', '.join([*keys, *items])}\nFROM {dialect().derived(source)}{grouped}"
-    source = dialect().gathered(joint.added_up(source, [*keys, *intervals], pairs=True))
+    if most <= MOST_JOINT:
+        source = dialect().gathered(joint.added_up(source, [*keys, *intervals], pairs=True))
     if most > MOST_LISTED:
         sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
-        source = joint.added_up(source, [*keys, *intervals], pairs=False, by=f"GROUPING SETS ({sets})")
+        by = f"GROUPING SETS ({sets})"
+        source = joint.added_up(source, [*keys, *intervals], pairs=most > MOST_JOINT, by=by)
     listed = ", ".join([*keys, *joint.totals(), *joint.lists()])
     return f"SELECT {listed}\nFROM {dialect().derived(source)}{grouped}"
 
