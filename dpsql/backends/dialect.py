@@ -275,6 +275,12 @@ class Dialect(Protocol):
         """The aggregate that makes a list of lists of whole numbers, in this order, of the rows where it is not NULL."""
         ...
 
+    def unpivoted(
+        self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> str:
+        """The query of the columns `keys`, and `names`, that has each of the `rows` for every row of `query`."""
+        ...
+
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """The query for a window of a quantile under `name`, over `rows` with total, before, p and n: see `Window.of`."""
         ...

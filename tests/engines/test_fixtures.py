@@ -117,6 +117,27 @@ def histograms_agree(
         assert units_of(mine, places) == units_of(theirs, places)
 
 
+MANY_CLAMPS = [f"SELECT {', '.join(f'SUM(cost + {place})' for place in range(12))} FROM visits"]
+MANY_CLAMPS.append(f"{MANY_CLAMPS[0]} GROUP BY plan")
+"""Questions with more clamps than pairs are added up by the intervals of all together."""
+
+
+@pytest.mark.parametrize("sql", MANY_CLAMPS)
+def test_many_clamps_have_the_same_histograms(pair: Pair, sql: str) -> None:
+    """Where each pair becomes a row for each histogram, too."""
+    many_histograms_agree(pair, sql, exact)
+
+
+def many_histograms_agree(
+    pair: Pair, sql: str, read: Callable[[Connection, PreparedQuery], list[list[Any]]]
+) -> None:
+    """Asserts that many histograms agree, which are learnt of the question."""
+    asked = Fixture("", "many clamps", sql, ())
+    (part,) = prepared(pair.other, asked, 1).releases
+    assert len(part.statement.histograms) >= 12
+    histograms_agree(pair, asked, read)
+
+
 def without_units(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
     """A row with the totals of each interval of its histograms, without the numbers of units."""
     return tuple(totals(value) if place in places else value for place, value in enumerate(row))

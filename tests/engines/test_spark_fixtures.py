@@ -111,10 +111,11 @@ def test_learnt_clamps_have_the_same_histograms(pair: Pair, fixture: Fixture) ->
     [
         "SELECT note, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY note",
         "SELECT note, SUM(cost) FROM visits WHERE region IN (SELECT id FROM regions WHERE country = 'X') OR age > 60 GROUP BY note",
+        f"SELECT {', '.join(f'SUM(cost + {place})' for place in range(12))} FROM visits",
     ],
 )
 def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
-    """Where clamps are learnt and groups are secret, histograms are read from contributions that executors hold, and so are the sums."""
+    """Where clamps are learnt and groups are secret, or clamps are many, histograms are read from contributions that executors hold, and so are the sums."""
     found = []
     for side in (pair.duckdb, pair.other):
         asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))

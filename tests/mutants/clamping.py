@@ -554,6 +554,22 @@ FAULTS = (
         "tests/engines/test_spark.py::test_sums_over_units_have_more_than_64_bits[k]",
     ),
     Fault(
+        "totals-of-pairs-among-the-intervals",
+        "dpsql.sql.emit.joint_intervals:_JointIntervals.by_histogram",
+        "len(self._lists) + place // len(columns)",
+        "place // len(columns)",
+        "totals of a group are those of an interval, where there are many clamps",
+        f"{_JOINT}[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 []]",
+    ),
+    Fault(
+        "many-clamps-of-all-rows-in-one-statement",
+        "dpsql.sql.emit.statement:_in_stages",
+        "few and (dialect().holds or not analysis.release.keys)",
+        "(few and dialect().holds) or not analysis.release.keys",
+        "a statement of 90 sums takes the engine ten times as long",
+        "tests/sql/test_many_sums.py::test_many_sums_of_all_rows_are_read_in_stages",
+    ),
+    Fault(
         "stages-count-pairs-for-units",
         "dpsql.sql.emit.stages:_histogram",
         "_units() if of_units else PAIRS",

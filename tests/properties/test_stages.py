@@ -28,6 +28,16 @@ from dpsql.sql.emit.statement import emit
 from tests.entropy import SeededEntropy
 
 GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
+_MANY = ", ".join(f"SUM(x + {place})" for place in range(9))
+UNGROUPED = [
+    Case(f"SELECT {what} FROM t WHERE u > 0", rules)
+    for what, rules in (
+        (_MANY, {}),
+        (f"{_MANY}, COUNT(*), AVG(i), COUNT(DISTINCT i), MEDIAN(x)", {}),
+        (f"{_MANY}, COUNT(*) FILTER (WHERE i > 1), SUM(x) FILTER (WHERE i > 1)", {"neighbors": "replace"}),
+    )
+]
+"""Of all rows, with more clamps than one statement adds up by the intervals of all together."""
 SECRET = Case("SELECT s, i, SUM(x), COUNT(*) FROM t WHERE u > 0 GROUP BY s, i", {"domain": False})
 MORE = [
     Case("SELECT k, SUM(x), COUNT(DISTINCT i), COUNT(*) FROM t WHERE u > 0 GROUP BY k"),
@@ -67,13 +77,13 @@ def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
     return [list(values) for values in series]
 
 
-@pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
+@pytest.mark.parametrize("case", [*GROUPED, *MORE, *UNGROUPED], ids=str)
 def test_they_give_what_the_one_statement_gives(case: Case) -> None:
     """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""
     stages_agree(case)
 
 
-@pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
+@pytest.mark.parametrize("case", [*GROUPED, *MORE, *UNGROUPED], ids=str)
 def test_so_they_do_where_the_groups_of_all_units_are_put_in_order(case: Case) -> None:
     """No table of units is made then, and units beyond a bound are not found before."""
     stages_agree(case, in_order=True)
@@ -128,7 +138,7 @@ def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
         assert (found.keys, found.moments[ROWS]) == (whole.keys, whole.moments[ROWS])
 
 
-@pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE], ids=str)
+@pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE, *UNGROUPED], ids=str)
 def test_the_same_noise_gives_the_same_table(case: Case) -> None:
     """With groups that are selected, and others."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))

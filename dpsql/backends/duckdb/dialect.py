@@ -203,6 +203,17 @@ class DuckDBDialect:
         """A list of lists."""
         return f"LIST([{', '.join(items)}] ORDER BY {order}) FILTER (WHERE {order} IS NOT NULL)"
 
+    def unpivoted(
+        self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> str:
+        """A list of structs, whose fields are columns."""
+        each = (
+            f"{{{', '.join(f'{name}: {text}' for name, text in zip(names, row, strict=True))}}}"
+            for row in rows
+        )
+        items = ", ".join([*keys, f"UNNEST([{', '.join(each)}], recursive := true)"])
+        return f"SELECT {items} FROM {self.derived(query)}"
+
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """A list that is put together of two."""
         packed = f"LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS {name}"

@@ -317,6 +317,16 @@ class PostgresDialect:
         """An array of arrays."""
         return f"ARRAY_AGG(ARRAY[{', '.join(items)}] ORDER BY {order}) FILTER (WHERE {order} IS NOT NULL)"
 
+    def unpivoted(
+        self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> str:
+        """A lateral join with VALUES, which are prepared anew for each row: so they are columns and constants."""
+        values = ", ".join(f"({', '.join(row)})" for row in rows)
+        lateral = f'LATERAL (VALUES {values}) AS "#each" ({", ".join(names)})'
+        return (
+            f"SELECT {', '.join([*keys, *names])} FROM {self.derived(query, once=True)} CROSS JOIN {lateral}"
+        )
+
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """An array of pairs, whose elements UNNEST gives in their order."""
         pair = "ARRAY[CAST(p AS NUMERIC), CAST(n AS NUMERIC)]"

@@ -286,6 +286,12 @@ class SparkDialect:
         """An array of arrays, which are in the order of their elements."""
         return f"SORT_ARRAY(COLLECT_LIST(ARRAY({', '.join(items)})) FILTER (WHERE {order} IS NOT NULL))"
 
+    def unpivoted(
+        self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> str:
+        """Never asked for: what would read many histograms at once is read in stages."""
+        raise LookupError(query, keys, rows, names)
+
     def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """An array that is put together of two."""
         pair = f"ARRAY(CAST(p AS {WIDE}), CAST(n AS {WIDE}))"

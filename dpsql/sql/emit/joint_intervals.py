@@ -1,11 +1,13 @@
 """Emits the groups of a release with the histograms of its clamps, of one pass over the unit-group pairs.
 
-A joint interval is an interval for each clamp.
+A joint interval is an interval for each clamp. Where these are too many, a pair becomes a row for each histogram, so that the
+work is linear in the number of histograms.
 
 Claim: a histogram has the totals that the pairs of its group and interval add up to, and no pair is missing from any.
 Why: each pair is in one joint interval, and each joint interval in one interval of each histogram; so sums over the joint
 intervals with an interval are sums over its pairs. These are added up by one histogram at a time, whose intervals are never
-NULL where those of the others are.
+NULL where those of the others are. A pair has one row with the number of a histogram, with its interval there, and one of
+each number of totals, without an interval.
 Source: Gray et al. 1997, "Data cube: a relational aggregation operator", section 3 (sums of sums).
 """
 
@@ -49,13 +51,17 @@ def with_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     """
     joint, most = _JointIntervals(sums, clamps), most_joint_intervals(sums.analysis, clamps)
     source, intervals = joint.of_pairs(keys), list(joint.intervals.values())
+    grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
+    if most > MOST_JOINT and not dialect().holds:
+        # Where rows are held, stages are run in place of such a statement, which is planned alone.
+        source, items = joint.by_histogram(source, keys)
+        return f"SELECT {', '.join([*keys, *items])}\nFROM {dialect().derived(source)}{grouped}"
     if most <= MOST_JOINT:
         source = dialect().gathered(joint.added_up(source, [*keys, *intervals], pairs=True))
     if most > MOST_LISTED:
         sets = ", ".join(f"({', '.join([*keys, name])})" for name in intervals)
         by = f"GROUPING SETS ({sets})"
         source = joint.added_up(source, [*keys, *intervals], pairs=most > MOST_JOINT, by=by)
-    grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
     listed = ", ".join([*keys, *joint.totals(), *joint.lists()])
     return f"SELECT {listed}\nFROM {dialect().derived(source)}{grouped}"
 
@@ -97,6 +103,42 @@ class _JointIntervals:
             for part, name in self._added.items()
         )
         return f"SELECT {', '.join([*columns, *sums])}\n  FROM {dialect().derived(source)}\n  GROUP BY {by or ', '.join(columns)}"
+
+    def by_histogram(self, source: str, keys: Sequence[str]) -> tuple[str, list[str]]:
+        """The query of the totals and intervals of each group and number, and the totals and lists of a group, picked from it.
+
+        The first numbers are those of the histograms, whose lists differ in width; the totals are spread over further ones.
+        """
+        widths = sorted({len(parts) for _, parts in self._lists})
+        columns, totals = [f"a{place}" for place in range(widths[-1])], list(self._totals)
+        rows = [(interval, parts) for interval, parts in self._lists]
+        starts = range(0, len(totals), len(columns))
+        rows += [("NULL", [self._totals[name] for name in totals[at : at + len(columns)]]) for at in starts]
+        limits = {name: part.most for part, name in self._added.items()}
+        most = [max(limits[parts[at]] for _, parts in rows if at < len(parts)) for at in range(len(columns))]
+        written = [
+            [str(number), interval]
+            + [dialect().wide(name, limit) for name, limit in zip([*parts, *"0" * 9], most, strict=False)]
+            for number, (interval, parts) in enumerate(rows)
+        ]
+        pairs = dialect().derived(dialect().unpivoted(source, keys, written, ["h", "b", *columns]))
+        sums = [f"{Summand(name, limit).sum} AS {name}" for name, limit in zip(columns, most, strict=True)]
+        by = ", ".join([*keys, "h"])
+        intervals = dialect().derived(
+            f"SELECT {by}, b, {', '.join(sums)}\n  FROM {pairs}\n  GROUP BY {by}, b"
+        )
+        found = [f"SUM({name}) AS {name}" for name in columns]
+        found += [f"{self._list('b', columns[:width])} AS s{width}" for width in widths]
+        numbers = f"SELECT {by}, {', '.join(found)}\n  FROM {intervals}\n  GROUP BY {by}"
+        at = {
+            name: (f"a{place % len(columns)}", len(self._lists) + place // len(columns))
+            for place, name in enumerate(totals)
+        }
+        at |= {f"s{place}": (f"s{len(parts)}", place) for place, (_, parts) in enumerate(self._lists)}
+        picked = [
+            f"MAX({column}) FILTER (WHERE h = {number}) AS {name}" for name, (column, number) in at.items()
+        ]
+        return numbers, picked
 
     def totals(self) -> list[str]:
         """What all pairs of a group add up to, by one of the histograms."""

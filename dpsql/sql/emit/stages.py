@@ -147,7 +147,8 @@ def clamped_groups(
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
         source = f"{source}\nSEMI JOIN ({constant_rows(selected)}) AS {SELECTED} ON {on}"
-    return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}\nGROUP BY {', '.join(keys)}"
+    grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
+    return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}{grouped}"
 
 
 def _ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:

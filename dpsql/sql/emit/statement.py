@@ -113,7 +113,7 @@ def _emitted(
     body = _per_unit(sums, keys, clamps)
     whole = _finished(analysis, body, quantiles, sums.moments, histograms)
     whole = replace(whole, histograms=histograms)
-    if not keys or not clamps or not _in_stages(analysis, clamps):
+    if not clamps or not _in_stages(analysis, clamps):
         return whole
     with holding() as before:
         ctes, source = _pairs(sums, keys, clamps)
@@ -122,9 +122,12 @@ def _emitted(
 
 
 def _in_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
-    """Whether a release is read in stages: not where these hold rows, and one statement has few joint intervals."""
+    """Whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
+
+    With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
+    """
     few = most_joint_intervals(analysis, clamps) <= MOST_JOINT
-    return dialect().stages and not (dialect().holds and few)
+    return dialect().stages and not (few and (dialect().holds or not analysis.release.keys))
 
 
 def emit_sums(
