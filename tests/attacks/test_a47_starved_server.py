@@ -198,6 +198,19 @@ def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("settings", [{}, {"dpsql.epsilon": "much"}], ids=["crowd", "setting"])
+def test_a_client_that_is_refused_is_told_so_once(tmp_path: Path, settings: dict[str, str]) -> None:
+    """And its connection ends. It was refused again and again until it closed its side, in the log and in the memory, too."""
+    with owned(tmp_path, connections=2) as served, ExitStack() as held:
+        if not settings:
+            held.enter_context(psycopg.connect(served.dsn("ana")))
+        refused = held.enter_context(RawClient(served.port, "ana", PASSWORD, **settings))
+        told = [kind for kind, _ in refused.hello]
+        assert (told.count("E"), told[-1]) == (1, "")
+        assert len(served.logged) < 10
+
+
+@pytest.mark.timeout(120)
 def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

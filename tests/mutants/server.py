@@ -345,6 +345,14 @@ FAULTS = (
         "tests/attacks/test_a47_starved_server.py::test_nobody_takes_the_connections_of_all",
     ),
     Fault(
+        "refused-again-and-again",
+        "dpsql.server.protocol.conversation:Conversation.fail",
+        "self._waiting = self._sending = self._simple = None",
+        "pass",
+        "a client that is refused at its login keeps the server busy until it closes its side",
+        "tests/attacks/test_a47_starved_server.py::test_a_client_that_is_refused_is_told_so_once",
+    ),
+    Fault(
         "silent-logins-stay",
         "dpsql.server.listener:Listener.silent_login",
         "oldest is None or time.monotonic() - oldest.began < SILENT_SECONDS",
