@@ -353,6 +353,22 @@ FAULTS = (
         "tests/attacks/test_a47_starved_server.py::test_a_client_that_is_refused_is_told_so_once",
     ),
     Fault(
+        "former-logins-stay",
+        "dpsql.server.service:_is_let_in",
+        "is_same and member.verifier in (None, verifier)",
+        "True",
+        "who has stolen a password goes on asking after it was changed",
+        "tests/server/test_audit.py::test_sessions_end_with_the_login_that_began_them",
+    ),
+    Fault(
+        "unfinished-messages-uncounted",
+        "dpsql.server.listener:Client._input",
+        "unread if unread > _UNCOUNTED else 0",
+        "0",
+        "a person's connections hold 4 MB each of messages that never end",
+        "tests/attacks/test_a47_starved_server.py::test_messages_that_never_end_hold_no_more_than_a_person_may",
+    ),
+    Fault(
         "silent-logins-stay",
         "dpsql.server.listener:Listener.silent_login",
         "oldest is None or time.monotonic() - oldest.began < SILENT_SECONDS",
