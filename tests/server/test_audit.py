@@ -307,7 +307,7 @@ def test_sessions_end_with_the_login_that_began_them(tmp_path: Path, serve: Serv
         deadline = time.monotonic() + 20
         while len(served.listener.sessions) > 1 and time.monotonic() < deadline:
             time.sleep(0.01)
-        with pytest.raises(psycopg.OperationalError, match="administrator command|closed"):
+        with pytest.raises(psycopg.OperationalError, match=r"administrator command|closed"):
             session.execute("SELECT 1")
         assert other.execute("SELECT 1").fetchone() == (1,)
         asyncio.run_coroutine_threadsafe(changes.stop(), served.loop).result(10)
