@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from dpsql.server.protocol.scram import Verifier
 from dpsql.server.users import User
 
 _LONGEST_TEXT = 1_024
@@ -47,7 +48,10 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A session or a request: `number` names it, `disconnect` ends it after what it runs."""
+    """A session or a request: `number` names it, `disconnect` ends it after what it runs.
+
+    `verifier` is what a session's password was proved by; a request's login is looked up for each.
+    """
 
     number: int
     user: User
@@ -56,6 +60,7 @@ class Member:
     running: Runs
     disconnect: Callable[[], None]
     application: Callable[[], str]
+    verifier: Verifier | None = None
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def row(self) -> dict[str, Any]:
@@ -92,13 +97,14 @@ class Activity:
         peer: str,
         disconnect: Callable[[], None],
         application: Callable[[], str] = lambda: "",
+        verifier: Verifier | None = None,
     ) -> int:
         """Enters a member, and returns its number."""
         self._loop = asyncio.get_running_loop()
         number = secrets.randbelow(2**31 - 1) + 1
         while number in self._members:
             number = secrets.randbelow(2**31 - 1) + 1
-        self._members[number] = Member(number, user, door, peer, running, disconnect, application)
+        self._members[number] = Member(number, user, door, peer, running, disconnect, application, verifier)
         return number
 
     def leave(self, number: int) -> None:
@@ -120,9 +126,9 @@ class Activity:
             return None
         return found
 
-    def persons(self) -> set[str]:
-        """The names of the users that are there."""
-        return {each.user.name for each in self._members.values()}
+    def members(self) -> tuple[Member, ...]:
+        """All that are there now."""
+        return tuple(self._members.values())
 
     def call(self, act: Callable[[], None]) -> None:
         """Does something with a member in the event loop, from a worker."""
@@ -135,9 +141,9 @@ class Activity:
             if each.running.state == "active":
                 each.running.stop()
 
-    def disconnect(self, persons: Collection[str]) -> None:
-        """Ends the sessions of these persons for the owner."""
-        for each in tuple(self._members.values()):
-            if each.user.name in persons:
+    def disconnect(self, members: Collection[Member]) -> None:
+        """Ends these for the owner, of those that are still there."""
+        for each in members:
+            if self._members.get(each.number) is each:
                 each.running.stop()
                 each.disconnect()

@@ -14,7 +14,18 @@ from dpsql.backends.twin import Twin, TwinColumn
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
 from dpsql.policy import Policy, fold
-from dpsql.server.protocol.values import BOOL, DATE, FLOAT8, INT8, TEXT, TIMESTAMP, Column, array_of, oid_of
+from dpsql.server.protocol.values import (
+    BOOL,
+    DATE,
+    FLOAT8,
+    INT8,
+    OID,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    array_of,
+    oid_of,
+)
 from dpsql.server.settings import VERSION
 from dpsql.sql.catalogue.parameters import ListType, parameter_types
 from dpsql.sql.catalogue.rewrite import MACROS, PREFIX, CatalogueQuery, catalogue_query
@@ -71,10 +82,12 @@ class Catalogue:
         setting: Callable[[str], str | None],
         values: Collection[Any],
         activity: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+        *,
+        assign: Callable[[str, str], str],
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
         """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered.
 
-        `activity` gives the rows of pg_stat_activity that the user may see.
+        `activity` gives the rows of pg_stat_activity that the user may see, and `assign` does what set_config does.
         """
         session = {
             "current_user": user,
@@ -82,7 +95,7 @@ class Catalogue:
             "process": "0",
             "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
         }
-        written = query.written(session, setting, values)
+        written = query.written(session, setting, values, assign)
         with self._twin() as twin:
             if "pg_stat_activity" in written:
                 twin.show_activity(DATABASE, activity())
@@ -119,7 +132,7 @@ class Catalogue:
 def _oid(kind: Type | ListType) -> int:
     """The number of a parameter's type."""
     if isinstance(kind, ListType):
-        return array_of(_oid(kind.item))
+        return array_of(OID if kind.item is None else _oid(kind.item))
     return _OIDS.get(kind, TEXT)
 
 

@@ -1,4 +1,4 @@
-"""What is done to users while a server runs, as events of its audit log."""
+"""What is done to users while a server runs: events of its audit log, and the end of their sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ EVERY = 5.0
 
 
 class UserChanges:
-    """Notes the changes of users from `start` to `stop`, as a door of its own that nobody goes through."""
+    """Notes the changes of users from `start` to `stop`, as a door of its own that nobody goes through, and ends former logins.
+
+    Claim: a user who was removed, or whose password or role is another, has no session that lasts `every` seconds longer, but for
+    what its statement takes to end.
+    Why: each look at the store compares all sessions with it, whatever was noted of changes.
+    """
 
     def __init__(self, service: Service, log: Log, every: float = EVERY) -> None:
         self._service, self._log, self._every = service, log, every
@@ -39,6 +44,8 @@ class UserChanges:
         while True:
             await asyncio.sleep(self._every)
             await loop.run_in_executor(None, self._note)
+            with suppress(sa.exc.SQLAlchemyError):  # which the next look finds, too, or not any more
+                await self._service.end_former_logins()
 
     def _note(self) -> None:
         """Whatever fails is tried again, and goes to the log of the process."""

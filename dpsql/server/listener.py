@@ -40,6 +40,8 @@ from dpsql.server.users import User
 PORT = 5439
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
+_UNCOUNTED = 65_536
+"""Bytes of a session's unfinished message that are not entered in what its person's sessions hold."""
 SILENT_SECONDS = 1.0
 """Seconds that a login may say nothing before another one from the same network takes its place."""
 _IDLE, _IDLE_IN_TRANSACTION = "idle_session_timeout", "idle_in_transaction_session_timeout"
@@ -170,6 +172,7 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._user: User | None = None
+        self._verifier: Verifier | None = None
         self._process = 0
         self.working = False
         self._paused = False
@@ -212,7 +215,8 @@ class Client(asyncio.Protocol):
         self.conversation.receive(data)
         if self._has_much_unread:
             self._transport.pause_reading()  # until what is there is handled
-        self._pump()
+        if self._holds("input", self._input()):
+            self._pump()
 
     @property
     def user_name(self) -> str:
@@ -318,6 +322,7 @@ class Client(asyncio.Protocol):
             self.conversation.fail(self._stopping)
         task = self.conversation.step()
         self._write()
+        self._holds("input", self._input())
         if task is not None:
             self.working = True
             self._task = asyncio.get_running_loop().create_task(self._work(task))
@@ -342,10 +347,20 @@ class Client(asyncio.Protocol):
         """Enters what the client has not read yet as its person's; where that is too much, the connection ends."""
         if self._session is None or self._transport is None:
             return
-        waiting = self._transport.get_write_buffer_size()
-        if not self._session.memory.fits("output", waiting if self._paused else 0):
-            self._listener.log("refused", user=self.user_name, peer=self._peer, reason="too much unread")
-            self.abort()
+        self._holds("output", self._transport.get_write_buffer_size() if self._paused else 0)
+
+    def _input(self) -> int:
+        """The bytes that are received and not read yet, of which little is not entered."""
+        unread = self.conversation.unread
+        return unread if unread > _UNCOUNTED else 0
+
+    def _holds(self, what: str, size: int) -> bool:
+        """Enters what the connection holds as its person's; where that is too much, the connection ends."""
+        if self._session is None or self._session.memory.fits(what, size):
+            return True
+        self._listener.log("refused", user=self.user_name, peer=self._peer, reason="too much unread")
+        self.abort()
+        return False
 
     async def _work(self, task: Task) -> None:
         try:
@@ -368,8 +383,8 @@ class Client(asyncio.Protocol):
                 self._listener.cancel(process, key)
                 self.conversation.cancelled()
             case LookUp(name):
-                self._user, verifier = await self._listener.find(name)
-                self.conversation.looked_up(verifier, known=self._user is not None)
+                self._user, self._verifier = await self._listener.find(name)
+                self.conversation.looked_up(self._verifier, known=self._user is not None)
             case Reject(name):
                 delay = self._listener.service.failed_logins.delay(name)
                 self._listener.log("login refused", user=name, peer=self._peer, delay=delay)
@@ -456,6 +471,7 @@ class Client(asyncio.Protocol):
             peer=self._peer,
             disconnect=self.disconnect,
             application=lambda: session.settings.get("application_name"),
+            verifier=self._verifier,
         )
         key = secrets.token_bytes(4)
         self._listener.sessions[self._process] = (key, self)

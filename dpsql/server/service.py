@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -324,7 +324,7 @@ class Service:
     async def reload(self, policy: Any = None) -> None:
         """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
 
-        Sessions stay, but for those of users that are there no more, and statements wait meanwhile: those that run end under
+        Sessions stay, but for those of `end_former_logins`, and statements wait meanwhile: those that run end under
         the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
         the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
         """
@@ -332,12 +332,18 @@ class Service:
         await loop.run_in_executor(None, self._reloadable, policy)
         async with self.turns.paused(self.limits.drain_seconds, self.activity.stop_all):
             await loop.run_in_executor(None, self._reload, policy)
-        gone = await loop.run_in_executor(None, self._removed, self.activity.persons())
-        self.activity.disconnect(gone)
+        await self.end_former_logins()
 
-    def _removed(self, names: Collection[str]) -> set[str]:
-        """Those of these names that are no users any more."""
-        return {name for name in names if self.find(name) is None}
+    async def end_former_logins(self) -> None:
+        """Ends the sessions of users that were removed, or have another password or role, since they logged in."""
+        members = self.activity.members()
+        loop = asyncio.get_running_loop()
+        self.activity.disconnect(await loop.run_in_executor(None, self._former_logins, members))
+
+    def _former_logins(self, members: Iterable[Member]) -> list[Member]:
+        """Those of these who would not be let in as they were."""
+        found = {name: self.find(name) for name in {each.user.name for each in members}}
+        return [each for each in members if not _is_let_in(each, found[each.user.name])]
 
     def _reloadable(self, policy: Any) -> Policy:
         """The policy that is to come, which asks nothing that is known to be refused."""
@@ -431,6 +437,15 @@ class Service:
             self.note_changes_of_users()
             self.audit.note("stop")
         self.audit.close()
+
+
+def _is_let_in(member: Member, found: tuple[User, Any] | None) -> bool:
+    """Whether a member's user is there as at the login, by what is stored of the user now."""
+    if found is None:
+        return False
+    user, verifier = found
+    is_same = (user.role, user.created) == (member.user.role, member.user.created)
+    return is_same and member.verifier in (None, verifier)
 
 
 async def reload(service: Service, log: Callable[..., None], by: str) -> None:

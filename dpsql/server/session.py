@@ -203,13 +203,13 @@ class Session:
 
     def _described_look(self, task: DescribeStatement) -> Description | None:
         types, values = self._typed(task)
-        looked = self._looked_around(task.statement, values)
+        looked = self._looked_around(task.statement, values, self.settings.copy())
         return None if looked is None else Description(looked[0], types)
 
     def _described(self, task: DescribeStatement) -> Description:
         text = task.text
         types, values = self._typed(task)
-        looked = self._looked_around(task.statement, values)
+        looked = self._looked_around(task.statement, values, self.settings.copy())
         if looked is not None:
             return Description(looked[0], types)
         reloads = self._service.reloads
@@ -228,9 +228,12 @@ class Session:
         return last if same else None
 
     def _looked_around(
-        self, statement: Statement, values: tuple[Any, ...]
+        self, statement: Statement, values: tuple[Any, ...], settings: Settings
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]] | None:
-        """The answer to a catalogue query, which reads the policy alone; None for what is for the engine."""
+        """The answer to a catalogue query, which reads the policy alone; None for what is for the engine.
+
+        What it sets is set in `settings`.
+        """
         if self.settings.dialect != "postgres" or statement.is_explain:
             return None
         query = self._service.catalogue.query(statement.text)
@@ -238,7 +241,9 @@ class Session:
             return None
         service = self._service
         seen = partial(service.activity.seen_by, self.user)
-        return service.catalogue.answer(query, self.user.name, self._setting, values, seen)
+        return service.catalogue.answer(
+            query, self.user.name, self._setting, values, seen, assign=settings.assign
+        )
 
     def _setting(self, name: str) -> str | None:
         try:
@@ -263,11 +268,19 @@ class Session:
             raise Failed("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
 
     def _answered_look(self, task: RunStatement) -> Answer | None:
-        looked = self._looked_around(task.statement, task.values)
+        before = self.settings.reported()
+        looked = self._looked_around(task.statement, task.values, self.settings)
         if looked is None:
             return None
         columns, rows = looked
-        return Answer(f"SELECT {len(rows)}", task.columns or columns, rows, size=size_of(rows))
+        changed = self._changed(before)
+        return Answer(
+            f"SELECT {len(rows)}", task.columns or columns, rows, statuses=changed, size=size_of(rows)
+        )
+
+    def _changed(self, before: dict[str, str]) -> dict[str, str]:
+        """The settings that clients follow and that were others before."""
+        return {name: value for name, value in self.settings.reported().items() if before[name] != value}
 
     def _answered(self, task: RunStatement) -> Answer:
         looked = self._answered_look(task)
@@ -343,8 +356,7 @@ class Session:
         else:
             self._set(text)
             tag = "SET"
-        changed = {name: value for name, value in self.settings.reported().items() if before[name] != value}
-        return Answer(tag, statuses=changed)
+        return Answer(tag, statuses=self._changed(before))
 
     def _discard(self, words: tuple[str, ...]) -> Answer:
         """What pools of connections send between two users of one: there is little to discard."""

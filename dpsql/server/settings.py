@@ -189,6 +189,17 @@ class Settings:
             return
         raise failed
 
+    def assign(self, name: str, value: str) -> str:
+        """Sets a setting, and returns its value. Raises Failed as `set`."""
+        self.set(name, value)
+        return self.get(name)
+
+    def copy(self) -> Settings:
+        """The same settings, to be changed apart."""
+        found = Settings("")
+        found._defaults, found._values = self._defaults, self._values.copy()
+        return found
+
     def reset(self) -> None:
         """Sets all settings to their defaults."""
         self._values.clear()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -198,6 +199,19 @@ def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("settings", [{}, {"dpsql.epsilon": "much"}], ids=["crowd", "setting"])
+def test_a_client_that_is_refused_is_told_so_once(tmp_path: Path, settings: dict[str, str]) -> None:
+    """And its connection ends. It was refused again and again until it closed its side, in the log and in the memory, too."""
+    with owned(tmp_path, connections=2) as served, ExitStack() as held:
+        if not settings:
+            held.enter_context(psycopg.connect(served.dsn("ana")))
+        refused = held.enter_context(RawClient(served.port, "ana", PASSWORD, **settings))
+        told = [kind for kind, _ in refused.hello]
+        assert (told.count("E"), told[-1]) == (1, "")
+        assert len(served.logged) < 10
+
+
+@pytest.mark.timeout(120)
 def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +266,28 @@ def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> Non
         for session in sessions:
             session.query("ROLLBACK")
         assert served.service.memory.held("ana") < held / 10
+
+
+@pytest.mark.timeout(120)
+def test_messages_that_never_end_hold_no_more_than_a_person_may(tmp_path: Path) -> None:
+    """Each connection may send 4 MB before anything of them is read; a person's connections had as much each."""
+    with owned(tmp_path, held_bytes=400_000) as served, ExitStack() as held:
+        clients = [held.enter_context(RawClient(served.port, "ana", PASSWORD)) for _ in range(6)]
+        for client in clients:
+            with suppress(ConnectionError):
+                client.send(b"Q" + struct.pack("!i", 3_000_000) + b"x" * 150_000)
+        until(lambda: len(served.listener.sessions) == 2)
+        assert 300_000 <= served.service.memory.held("ana") <= 400_000
+        assert ("refused", "too much unread") in {
+            (each, facts.get("reason")) for each, facts in served.logged
+        }
+        for client in clients:
+            client.__exit__()
+        until(lambda: not served.service.memory.held("ana"))
+        with RawClient(served.port, "ana", PASSWORD) as client:  # what is read is not held any more
+            for _ in range(5):
+                assert state_of(client.query("SELECT " + "x" * 99_000))
+            assert not served.service.memory.held("ana")
 
 
 def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:

@@ -28,7 +28,8 @@ class RawClient:
         self._socket.sendall(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
         challenge = self._next()[1][4:].decode()
         self._socket.sendall(message(b"p", client.final(challenge).encode()))
-        self._until_ready()
+        self.hello = self._until_ready()
+        """What the server says to the login."""
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +57,7 @@ class RawClient:
 
     def _until_ready(self) -> list[tuple[str, bytes]]:
         found = list[tuple[str, bytes]]()
-        while not found or found[-1][0] not in ("Z", ""):
+        while not found or (found[-1][0] not in ("Z", "") and len(found) < 100_000):
             found.append(self._next())
         return found
 

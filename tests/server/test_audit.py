@@ -284,3 +284,30 @@ def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
     verified(tmp_path / "clinic.audit")
     text = (tmp_path / "clinic.audit").read_text()
     assert not any(word in text for word in (password, subject, secret.text()))
+
+
+@pytest.mark.parametrize("change", ["removed", "password", "role"])
+def test_sessions_end_with_the_login_that_began_them(tmp_path: Path, serve: Serve, change: str) -> None:
+    """Without a reload. A user who was removed, or whose password was stolen and changed, went on asking until the server's end."""
+    with (
+        serve(tmp_path) as served,
+        closing(psycopg.connect(served.dsn("ana"), autocommit=True)) as session,
+        closing(psycopg.connect(served.dsn("bob"), autocommit=True)) as other,
+    ):
+        changes = UserChanges(served.service, lambda *_, **__: None, every=0.01)
+        asyncio.run_coroutine_threadsafe(changes.start(), served.loop).result(10)
+        time.sleep(0.1)
+        assert session.execute("SELECT 1").fetchone() == (1,)
+        if change == "password":
+            served.service.users.change("ana", "another password of ana")
+        else:
+            served.service.users.remove("ana")
+        if change == "role":
+            served.service.users.add("ana", Role.auditor, PASSWORD)
+        deadline = time.monotonic() + 20
+        while len(served.listener.sessions) > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(psycopg.OperationalError, match=r"administrator command|closed"):
+            session.execute("SELECT 1")
+        assert other.execute("SELECT 1").fetchone() == (1,)
+        asyncio.run_coroutine_threadsafe(changes.stop(), served.loop).result(10)

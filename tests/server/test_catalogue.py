@@ -18,6 +18,7 @@ from dpsql.errors import Error, QueryRejected
 from dpsql.plan.types import Type
 from dpsql.policy import load
 from dpsql.server.catalogue import Catalogue
+from dpsql.server.settings import Settings
 from dpsql.sql.catalogue.parameters import ListType, parameter_types
 from dpsql.sql.catalogue.rewrite import MACROS, catalogue_query
 
@@ -69,7 +70,8 @@ def test_who_asks_slow_queries_holds_up_no_others() -> None:
 def asked(catalogue: Catalogue, text: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
     query = catalogue.query(text)
     assert query is not None, "no catalogue query"
-    return catalogue.answer(query, "ana", {"server_version": "15.0"}.get, values or [])[1]
+    settings = Settings("ana")
+    return catalogue.answer(query, "ana", settings.get, values or [], assign=settings.assign)[1]
 
 
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
@@ -139,6 +141,11 @@ def test_the_answers_do_not_depend_on_the_data(
         ("SELECT to_regtype('bigint')", [(20,)]),
         ("SELECT format_type(1016, NULL)", [("bigint[]",)]),
         ("SELECT col_description('visits'::regclass::oid, 3)", [("from 0 to 1000",)]),
+        ("SELECT set_config('jit', 'on', false) AS a, current_setting('jit')", [("on", "on")]),
+        (
+            "SELECT typname FROM pg_type WHERE oid = ANY('{20,23}'::oid[]) ORDER BY oid",
+            [("int8",), ("int4",)],
+        ),
         ("SELECT * FROM generate_series(2, 4)", [(2,), (3,), (4,)]),
         ("SELECT * FROM generate_series(1, 5, 2)", [(1,), (3,), (5,)]),
         ("SELECT count(*) FROM generate_series(1, NULL)", [(0,)]),
@@ -156,7 +163,12 @@ REFUSED = [
     "SELECT * FROM pg_class, duckdb_settings()",
     "SELECT (SELECT max(value) FROM duckdb_settings()) FROM pg_class",
     "SELECT pg_read_file('/etc/passwd') FROM pg_class",
-    "SELECT set_config('search_path', '', false)",
+    "SELECT set_config('search_path', relname, false) FROM pg_class",
+    "SELECT set_config('search_path', '', false) FROM pg_class",
+    "SELECT 1 WHERE set_config('search_path', '', false) = ''",
+    "SELECT (SELECT set_config('search_path', '', false))",
+    "SELECT upper(set_config('search_path', '', false))",
+    "SELECT set_config('search_path', '')",
     "SELECT query('SELECT 1') FROM pg_class",
     "SELECT nextval('x') FROM pg_class",
     "SELECT * FROM pg_class WHERE oid = $1",
@@ -176,7 +188,7 @@ def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: Catalogue,
     query = catalogue.query(text)
     if query is not None:
         with pytest.raises(QueryRejected) as refused:
-            catalogue.answer(query, "ana", dict[str, str]().get, [])
+            catalogue.answer(query, "ana", dict[str, str]().get, [], assign=Settings("ana").assign)
         assert "/etc/passwd" not in str(refused.value)
 
 
@@ -269,6 +281,28 @@ def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:
         (
             "SELECT a FROM t WHERE age = ANY($1) AND name <> ALL($2) AND day = ANY($3::date[])",
             {1: ListType(Type.INTEGER), 2: ListType(Type.VARCHAR), 3: ListType(Type.DATE)},
+        ),
+        ("SELECT a FROM t WHERE length(name) > $1 AND (age > 3) = $2", {1: Type.INTEGER, 2: Type.BOOLEAN}),
+        ("SELECT SUM(CASE WHEN name = $1 THEN $2 ELSE 0 END) FROM t", {1: Type.VARCHAR, 2: Type.INTEGER}),
+        ("SELECT CASE WHEN age > 3 THEN day ELSE $1 END FROM t", {1: Type.DATE}),
+        ("SELECT CASE name WHEN $1 THEN 1 END FROM t", {1: Type.VARCHAR}),
+        (
+            "SELECT a FROM t WHERE coalesce(age, $1) < 3 AND nullif(day, $2) IS NULL",
+            {1: Type.INTEGER, 2: Type.DATE},
+        ),
+        ("SELECT a FROM t WHERE abs(age - $1) < $2", {1: Type.INTEGER, 2: Type.INTEGER}),
+        (
+            "SELECT a FROM t GROUP BY a HAVING COUNT(*) > $1 AND AVG(age) > $2",
+            {1: Type.INTEGER, 2: Type.DOUBLE},
+        ),
+        (
+            "SELECT round(AVG(age), $1), left(name, $2) FROM t WHERE $3",
+            {1: Type.INTEGER, 2: Type.INTEGER, 3: Type.BOOLEAN},
+        ),
+        ("SELECT a FROM t WHERE name = 'a' AND $1 = lower(name)", {1: Type.VARCHAR}),
+        (
+            "SELECT a FROM t WHERE day >= date_trunc('month', $1::date) AND $2 < age",
+            {1: Type.DATE, 2: Type.INTEGER},
         ),
         ("SELECT (", {}),
     ],

@@ -231,6 +231,31 @@ def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
     assert conversation.take() == b""
 
 
+def begun(at: str) -> Conversation:
+    """A conversation that waits for the user, for the login or for a statement."""
+    if at == "statement":
+        conversation = ready()
+        conversation.receive(query("SELECT 1"))
+    else:
+        conversation = Conversation()
+        if at == "login":
+            proved(conversation)
+        else:
+            conversation.receive(START)
+    return conversation
+
+
+@pytest.mark.parametrize("at", ["user", "login", "statement"])
+def test_a_connection_that_ends_asks_for_nothing_more(at: str) -> None:
+    """Its task was asked for again and again, for as long as the client kept its socket open."""
+    conversation = begun(at)
+    assert conversation.step() is not None
+    conversation.fail(Failure("53300", "sorry", severity="FATAL"))
+    assert kinds(conversation.take())[-1] == "E"
+    assert (conversation.step(), conversation.waiting, conversation.closing) == (None, False, True)
+    assert conversation.take() == b""
+
+
 def test_a_simple_query_runs_its_statements_up_to_the_first_error() -> None:
     conversation = ready()
     assert kinds(ask(conversation, query("SELECT 1; SET a = 1; SELECT 2"))) == "TDDDC" + "SC" + "TDDDC" + "Z"

@@ -139,8 +139,9 @@ class Conversation:
         return taken
 
     def fail(self, failure: Failure) -> None:
-        """Says why the connection ends, and ends it."""
+        """Says why the connection ends, and ends it: no task is asked for and nothing more of an answer is made."""
         self._out += backend.error(failure)
+        self._waiting = self._sending = self._simple = None
         self.closing = True
 
     def step(self) -> Task | None:
@@ -176,7 +177,6 @@ class Conversation:
                 handled += 1
                 self._waiting = self._handled(message)
         except ProtocolError as error:
-            self._waiting = None
             self.fail(error.failure)
         return self._waiting
 

@@ -292,7 +292,11 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-_ZONE = re.compile(r" [+-]\d\d(?::\d\d){0,2}\Z")
+_TIME = re.compile(
+    r"(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z| ?[+-]\d\d(?::\d\d){0,2})?| [+-]\d\d(?::\d\d){0,2})\Z",
+    re.ASCII,
+)
+"""A time behind a day, with or without a zone, or a zone alone."""
 _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     BOOL: _boolean,
     INT2: _integer,
@@ -302,8 +306,8 @@ _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     FLOAT4: float,
     FLOAT8: float,
     NUMERIC: lambda text: _plain_number(Decimal(text)),
-    # PostgreSQL ignores the zone that JDBC's driver writes behind both.
-    DATE: lambda text: dt.date.fromisoformat(_ZONE.sub("", text)),
+    # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write behind a day.
+    DATE: lambda text: dt.date.fromisoformat(_TIME.sub("", text)),
     TIMESTAMP: lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=None),
     TIMESTAMPTZ: dt.datetime.fromisoformat,
 }

@@ -5,7 +5,7 @@ A guess that is wrong makes a client refuse a value, or the engine the query; no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -13,7 +13,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from dpsql.plan.types import Type
 from dpsql.policy.names import fold
-from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS, POSTGRES
+from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS, POSTGRES, without_schema
 from dpsql.sql.read.parse import quietly
 
 _CAST = {
@@ -22,14 +22,39 @@ _CAST = {
     "TIMESTAMP": Type.TIMESTAMP,
 }  # fmt: skip
 _LISTED = {"ALL", "SOME"}
-_BESIDE = (exp.Predicate, exp.Binary, exp.In, exp.Between, exp.Paren, exp.Neg, exp.Tuple)
+_BESIDE = (
+    exp.Predicate, exp.Binary, exp.In, exp.Between, exp.Paren, exp.Neg, exp.Tuple, exp.Case, exp.If, exp.Coalesce, exp.Nullif,
+    exp.Greatest, exp.Least, exp.Abs,
+)  # fmt: skip
+"""What has one type for all that it is made of, but for the conditions of a CASE."""
+_RESULTS: Mapping[type[exp.Expr], Type] = {
+    **dict.fromkeys((exp.Count, exp.Length, exp.Extract, exp.StrPosition), Type.INTEGER),
+    **dict.fromkeys((exp.Avg, exp.Round, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.Sqrt, exp.Ln, exp.Exp), Type.DOUBLE),
+    **dict.fromkeys((exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Trim, exp.Replace, exp.DPipe), Type.VARCHAR),
+    **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc), Type.TIMESTAMP),
+    exp.CurrentDate: Type.DATE,
+}  # fmt: skip
+_TAKING: Sequence[tuple[tuple[type[exp.Expr], ...], Type]] = (
+    ((exp.Limit, exp.Offset), Type.INTEGER),
+    ((exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe), Type.VARCHAR),
+    ((exp.Where, exp.Having, exp.Connector, exp.Not), Type.BOOLEAN),
+)
+"""What takes values of one type."""
+_PLACES: Mapping[tuple[type[exp.Expr], str | None], Type] = {
+    (exp.Round, "decimals"): Type.INTEGER,
+    (exp.Left, "expression"): Type.INTEGER,
+    (exp.Right, "expression"): Type.INTEGER,
+    (exp.Substring, "start"): Type.INTEGER,
+    (exp.Substring, "length"): Type.INTEGER,
+}
+"""Arguments of functions that have a type of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """The type of a list of values, as of `$1` in `x = ANY($1)`."""
+    """The type of a list of values, as of `$1` in `x = ANY($1)`; a list of oids, which are no type of the engine's, has no item."""
 
-    item: Type
+    item: Type | None
 
 
 def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
@@ -38,7 +63,8 @@ def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | 
         return {}
     try:
         parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
-        trees = quietly(lambda: parser.parse(POSTGRES.tokenize(text), text))
+        tokens = without_schema(POSTGRES.tokenize(text))
+        trees = quietly(lambda: parser.parse(tokens, text))
         if len(trees) != 1 or trees[0] is None:
             return {}
         found = dict[int, Type | ListType]()
@@ -56,8 +82,8 @@ def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None
     while isinstance(around, exp.Paren):
         around = around.parent
     if isinstance(around, exp.Cast) and around.to.this is exp.DataType.Type.ARRAY and around.to.expressions:
-        item = _CAST.get(around.to.expressions[0].this.name)
-        return None if item is None else ListType(item)
+        name = around.to.expressions[0].this.name
+        return ListType(_CAST.get(name)) if name in (*_CAST, "SERIAL") else None
     if isinstance(around, exp.Any) or (isinstance(around, exp.Anonymous) and around.name.upper() in _LISTED):
         item = _beside(around, columns)
         return ListType(Type.VARCHAR if item is None else item)
@@ -65,31 +91,54 @@ def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None
 
 
 def _beside(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
-    around = node.parent
-    while around is not None:
-        match around:
-            case exp.Cast():
-                return _CAST.get(around.to.this.name)
-            case exp.Limit() | exp.Offset():
-                return Type.INTEGER
-            case exp.Like() | exp.ILike() | exp.RegexpLike() | exp.DPipe():
-                return Type.VARCHAR
-        if not isinstance(around, _BESIDE):
-            return None
-        for beside in around.find_all(exp.Column, exp.Literal, exp.Cast):
-            kind = _own(beside, columns)
-            if kind is not None:
-                return kind
-        around = around.parent
+    """The type of what a node is compared with, computed with or chosen beside, or of its place."""
+    while node.parent is not None:
+        around = node.parent
+        if isinstance(around, exp.Cast):
+            return _CAST.get(around.to.this.name)
+        placed = _of_place(node, around)
+        if placed is not None or not isinstance(around, _BESIDE):
+            return placed
+        if isinstance(around, exp.If) and node.arg_key == "this" and around.parent is not None:
+            return _own(around.parent.this, columns)
+        others = (_own(each, columns) for each in _alternatives(around) if each is not node)
+        kind = next((each for each in others if each is not None), None)
+        if kind is not None or isinstance(around, exp.Predicate):
+            return kind
+        node = around
     return None
+
+
+def _of_place(node: exp.Expr, around: exp.Expr) -> Type | None:
+    """The type that a place takes, whatever stands beside it."""
+    if isinstance(around, exp.If) and node.arg_key == "this":
+        is_condition = around.parent is None or around.parent.args.get("this") is None
+        return Type.BOOLEAN if is_condition else None
+    found = next((kind for nodes, kind in _TAKING if isinstance(around, nodes)), None)
+    return found or _PLACES.get((type(around), node.arg_key))
+
+
+def _alternatives(node: exp.Expr) -> Iterable[exp.Expr]:
+    """The parts of a node that have one type: all, but for the conditions of a CASE."""
+    is_choice = isinstance(node, (exp.Case, exp.If))
+    return (each for each in node.iter_expressions() if not is_choice or each.arg_key != "this")
 
 
 def _own(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
+    """The type of an expression, as far as it follows from columns, constants, casts and the functions of `_RESULTS`."""
+    found: Type | None = None
     match node:
         case exp.Column():
-            return columns.get(fold(node.name))
+            found = columns.get(fold(node.name))
         case exp.Cast():
-            return _CAST.get(node.to.this.name)
+            found = _CAST.get(node.to.this.name)
         case exp.Literal() if not node.is_string:
-            return Type.INTEGER if node.name.isdigit() else Type.DOUBLE
-    return None
+            found = Type.INTEGER if node.name.isdigit() else Type.DOUBLE
+        case exp.Predicate() | exp.Connector() | exp.Not() | exp.Boolean():
+            found = Type.BOOLEAN
+        case _ if type(node) in _RESULTS:
+            found = _RESULTS[type(node)]
+        case _ if isinstance(node, (*_BESIDE, exp.Min, exp.Max, exp.Sum, exp.Abs)):
+            kinds = (_own(each, columns) for each in _alternatives(node))
+            found = next((kind for kind in kinds if kind is not None), None)
+    return found

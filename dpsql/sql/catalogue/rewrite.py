@@ -110,7 +110,7 @@ _LONGEST_TEXT = 10_000
 """Characters or items after which a text or array that is put together ends: the engine's memory limit does not hold for texts and lists."""
 _TYPES = {
     "NAME": "TEXT", "OID": "UINTEGER", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "REGPROC": "TEXT",
-    "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
+    "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "SERIAL": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
 }  # fmt: skip
 
 
@@ -121,14 +121,18 @@ class CatalogueQuery:
     _tree: Any
 
     def written(
-        self, session: Mapping[str, str], setting: Callable[[str], str | None], values: Collection[Any]
+        self,
+        session: Mapping[str, str],
+        setting: Callable[[str], str | None],
+        values: Collection[Any],
+        assign: Callable[[str, str], str],
     ) -> str:
         """The statement for the twin, with what the session is called and has set, and its parameters' values.
 
-        `session` says what current_user and the like are, `setting` what current_setting gives. Raises QueryRejected
-        for what the twin does not have.
+        `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
+        does. Raises QueryRejected for what the twin does not have.
         """
-        return _Rewriting(session, setting, tuple(values)).written(self._tree.copy())
+        return _Rewriting(session, setting, tuple(values), assign).written(self._tree.copy())
 
 
 def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
@@ -139,7 +143,7 @@ def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | No
     if len(text) > MOST_CHARACTERS:
         return None
     try:
-        tokens = _without_schema(POSTGRES.tokenize(text))
+        tokens = without_schema(POSTGRES.tokenize(text))
         parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = quietly(lambda: parser.parse(tokens, text))
     except (ParseError, TokenError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
@@ -179,7 +183,7 @@ def _schema_of(table: exp.Table, declared: Collection[str]) -> str | None:
     return None
 
 
-def _without_schema(tokens: list[Token]) -> list[Token]:
+def without_schema(tokens: list[Token]) -> list[Token]:
     """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
     tokens_left = list[Token]()
     at = 0
@@ -192,8 +196,8 @@ def _without_schema(tokens: list[Token]) -> list[Token]:
             or (word == "information_schema" and [each.text for each in tokens[at + 2 : at + 3]] == [_EXPAND])
         ):
             at += 2
-        elif word == "regtype" and following == [TokenType.L_BRACKET]:
-            tokens_left += _TEXT_TYPE
+        elif word in _ARRAYS_OF and following == [TokenType.L_BRACKET]:
+            tokens_left += _ARRAYS_OF[word]
             at += 1
         elif word == "collate" and at + 1 < len(tokens):
             at += 2
@@ -212,8 +216,8 @@ def _without_schema(tokens: list[Token]) -> list[Token]:
     return tokens_left
 
 
-_TEXT_TYPE = POSTGRES.tokenize("text")
-"""The type of the items of an array of types, whose names they are."""
+_ARRAYS_OF = {"regtype": POSTGRES.tokenize("text"), "oid": POSTGRES.tokenize("serial")}
+"""What arrays of types, which are their names, and of oids are read as: the parser knows no such arrays, and nobody casts to SERIAL."""
 _SESSION = {
     "current_user", "session_user", "user", "current_role", "current_database", "current_catalog", "current_schema",
     "current_schemas", "version", "pg_backend_pid", "current_setting", "inet_server_addr", "inet_server_port",
@@ -226,6 +230,7 @@ class _Rewriting:
     session: Mapping[str, str]
     setting: Callable[[str], str | None]
     values: tuple[Any, ...]
+    assign: Callable[[str, str], str]
 
     def written(self, tree: exp.Expr) -> str:
         common = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
@@ -319,6 +324,9 @@ class _Rewriting:
                 return _own("format_type", inner, exp.Null())
             case "REGNAMESPACE":
                 return _own("to_regnamespace" if literal else "schema_name", inner)
+        if name.endswith("[]") and isinstance(inner, exp.Literal) and inner.is_string:
+            inner = _array(inner)
+            node = exp.Cast(this=inner, to=node.to)
         if name.removesuffix("[]") in _TYPES:
             to = _TYPES[name.removesuffix("[]")] + "[]" * name.endswith("[]")
             return exp.Cast(this=inner, to=exp.DataType.build(to, dialect="duckdb"))
@@ -330,7 +338,7 @@ class _Rewriting:
         name = _name(node)
         arguments = list(node.expressions) if isinstance(node, exp.Anonymous) else []
         if name in _SESSION:
-            return self._of_session(name, arguments)
+            return self._of_session(name, arguments, node)
         if name in MACROS and isinstance(node, exp.Anonymous):
             return _own(name, *arguments)
         if name == "json_build_object" or isinstance(node, exp.JSONObject):
@@ -339,10 +347,10 @@ class _Rewriting:
             return node
         _refuse(f"the function {name} is not known of catalogue queries")
 
-    def _of_session(self, function: str, arguments: list[exp.Expr]) -> exp.Expr:
+    def _of_session(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         match function:
             case "set_config":
-                _refuse("settings are set with SET")
+                return self._assigned(arguments, node)
             case "current_setting":
                 name = arguments[0].unnest() if arguments else exp.Null()
                 name = name.this if isinstance(name, exp.Cast) else name
@@ -363,6 +371,21 @@ class _Rewriting:
             case "current_user" | "session_user" | "user" | "current_role":
                 return _text(self.session["current_user"])
         return exp.Null()
+
+    def _assigned(self, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
+        """The value that set_config has set, once: in the SELECT list of a query of one row."""
+        item = node.parent if isinstance(node.parent, exp.Alias) else node
+        select = item.parent
+        if (
+            not isinstance(select, exp.Select)
+            or select.parent is not None
+            or set(filter(select.args.get, select.args)) - {"expressions", "kind"}
+        ):
+            _refuse("set_config stands in the SELECT list of a query without FROM; SET sets a setting, too")
+        name, value = ([*arguments, exp.Null(), exp.Null()])[:2]
+        if len(arguments) != 3 or not all(isinstance(each, exp.Literal) for each in (name, value)):
+            _refuse("set_config takes a name, a value and whether it is of the transaction alone")
+        return _text(self.assign(name.name, value.name))
 
 
 def _series(series: exp.Func) -> exp.Func:
@@ -403,10 +426,15 @@ def _any(node: exp.Any) -> exp.Expr:
     listed = node.this.unnest()
     if not isinstance(listed, exp.Literal) or not listed.is_string:
         return node
+    return exp.Any(this=exp.paren(_array(listed)))
+
+
+def _array(listed: exp.Literal) -> exp.Array:
+    """The items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
         _refuse("an array of a catalogue query is a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
-    return exp.Any(this=exp.paren(exp.Array(expressions=list(map(_text, items)))))
+    return exp.Array(expressions=list(map(_text, items)))
 
 
 def _name(call: exp.Func) -> str:

@@ -36,7 +36,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     **dict.fromkeys(
         (
             exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Mod,
-            exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
+            exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
             exp.Contains, exp.Extract, exp.SafeDivide,
         ),
         _PAIR,
@@ -54,7 +54,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     ),
     exp.WidthBucket: ("this", "min_value", "max_value", "num_buckets"),
     exp.Window: ("this", "partition_by", "order", "over"),
-    **dict.fromkeys((exp.Like, exp.ILike), (*_PAIR, "negate")),
+    **dict.fromkeys((exp.Like, exp.ILike, exp.Is), (*_PAIR, "negate")),
     **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
     **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
     **dict.fromkeys((exp.Limit, exp.Offset), ("expression",)),

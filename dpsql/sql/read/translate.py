@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
+from dpsql.sql.read.output_names import name_outputs
 from dpsql.sql.read.rejection import Source
 from dpsql.sql.read.translate_nodes import Translator
 
@@ -18,6 +19,8 @@ def translated(source: Source, tree: exp.Expr, dialect: str) -> str | None:
 
     Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
     """
+    if dialect == "postgres":
+        name_outputs(source, tree)
     Translator(source, dialect).read(tree)
     try:
         return DuckDB().generate(

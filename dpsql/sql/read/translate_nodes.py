@@ -260,6 +260,13 @@ def _like(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _is(_: Translator, node: exp.Expr) -> exp.Expr:
+    """IS NOT, which one parser reads as an IS that is negated and the others as a NOT."""
+    if not node.args.get("negate"):
+        return node
+    return exp.Paren(this=exp.Not(this=exp.Is(this=node.this, expression=node.expression)))
+
+
 def _between(self: Translator, node: exp.Expr) -> exp.Expr:
     """BETWEEN SYMMETRIC takes its ends in either order."""
     if not node.args.get("symmetric"):
@@ -504,6 +511,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     exp.Trim: _trim,
     exp.Like: _like,
     exp.ILike: _like,
+    exp.Is: _is,
     exp.Between: _between,
     exp.Cast: _cast,
     exp.TryCast: _cast,
