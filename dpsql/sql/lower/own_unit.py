@@ -98,8 +98,9 @@ def _check_hidden(context: Context, node: exp.Expr, release: Release) -> None:
             "hidden_groups",
             f"groups of {name} that few privacy units have are not released, so that nothing can be computed of all groups",
             f"if each {name} is one unit's, add the unit's id to GROUP BY, to each set of several, or let the data's owner declare "
-            f"it by `unique` or `links`, which says nothing of sets without it; if "
-            f"units share it, ask for groups of several units, HAVING COUNT(DISTINCT unit) > 1, or let the owner list its `values`",
+            "it by `unique` or `links`, which says nothing of sets without it; if units share it, ask for groups of several units, "
+            "HAVING COUNT(DISTINCT unit) > 1, group by the column of a public table that it is joined to, or let the owner list its "
+            "`values`",
         )
 
     context.needs.append(UncomputedGroups(release, refuse))
