@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import ClassVar
@@ -14,7 +13,7 @@ from dpsql.analysis.decimals import decimal_digits
 from dpsql.analysis.distinct_values import most_distinct
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
-from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
+from dpsql.analysis.intervals import Known, conditions, interval, limits
 from dpsql.analysis.lattice import BITS, DECIMAL_BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
@@ -28,14 +27,6 @@ from dpsql.plan.types import Type
 
 MOST_CANDIDATES = 10_000
 """Of public values, up to this many are the candidates of a quantile."""
-
-
-def limits(kind: Type) -> Interval:
-    """The interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
-    moments = {Type.DATE: (dt.date.min, dt.date.max), Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max)}  # noqa: DTZ901  (SQL timestamps have no zone)
-    if kind in moments:
-        return Interval(*map(position, moments[kind]))
-    return Interval(-MAX_MAGNITUDE, MAX_MAGNITUDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,8 @@ class Analysis:
     """The facts about a release that are known before any private row is read.
 
     `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbours differ
-    by replacing a unit, not by adding or removing one.
+    by replacing a unit, not by adding or removing one. Of the `undecided` conditions on keys it was not computed for which of
+    their public values they are true.
     """
 
     tag: ClassVar[str] = "Analysis"
@@ -77,6 +69,7 @@ class Analysis:
     measures: tuple[Measurand, ...]
     domains: tuple[Domain, ...] | None
     replace: bool
+    undecided: tuple[Expr, ...] = field(default=(), compare=False)
 
     @property
     def grouped(self) -> bool:
@@ -108,7 +101,9 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool, apart: bool 
     With `apart`, no combination of all keys is listed or released, so that there may be any number of them.
     """
     known = conditions(release.input)
-    each, every = _domains(release, known, facts, apart=apart)
+    # Rows that are not joined to anybody fulfil no condition of the join, and have groups.
+    images = None if release.all_public_rows else Images(facts, release.input)
+    each, every = _domains(release, known, facts, images, apart=apart)
     sizes = [None if values is None else len(values) for values in each]
     wanted: dict[Expr, set[Moment]] = {}
     for item in release.aggregations:
@@ -119,16 +114,15 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool, apart: bool 
         for argument in filter(is_conditional, wanted):
             wanted[argument].add(Moment.COUNT)
     measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
-    return Analysis(release, contribution, measures, every, replace)
+    undecided = () if images is None or every is None else tuple(dict.fromkeys(images.undecided))
+    return Analysis(release, contribution, measures, every, replace, undecided)
 
 
 def _domains(
-    release: Release, known: Known, facts: PublicFacts, *, apart: bool
+    release: Release, known: Known, facts: PublicFacts, images: Images | None, *, apart: bool
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
     """The public values of each key, or None; and the domains of all keys, if every combination of values is released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
-    # Rows that are not joined to anybody fulfil no condition of the join, and have groups.
-    images = None if release.all_public_rows else Images(facts, release.input)
     found: list[Domain | None] = []
     every: tuple[Domain, ...] | None = ()
     for index, key in enumerate(release.keys):

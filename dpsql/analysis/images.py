@@ -1,10 +1,12 @@
-"""Images: the values that an expression has in the rows that conditions leave, computed by the engine.
+"""Images: the values that an expression has in the rows that conditions leave, computed by DuckDB without data.
 
 Claim: the image of an expression contains its value in every row whose columns are in their domains and for which the
 conditions of the relation are true, and does not depend on private data. It has no value that no such row has, as far as
-the conditions read columns of few values.
+the conditions read columns of few values; `Images.undecided` says whether some condition on such columns was not computed.
 Why: it is computed for each combination of these values, by the SQL that reads the rows, on an engine without data; the
-values follow from the policy and the plan. A condition that reads other columns too leaves all.
+values follow from the policy and the plan. Every engine computes a function as DuckDB does, but for those that its dialect
+calls `approximate`, and for days beyond the calendar, where others have NULL: conditions with these are not computed. Of a
+condition that reads other columns too, that part is computed which it implies of the column alone.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -12,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, group_key, listed, narrowed, whole_values
-from dpsql.analysis.intervals import Known, conditions, interval, narrow
+from dpsql.analysis.intervals import Known, conditions, interval, limits, narrow
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
 from dpsql.plan.dependencies import needs, steps
@@ -33,6 +35,7 @@ from dpsql.plan.expr import (
     substituted,
     walk,
 )
+from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -51,22 +54,14 @@ from dpsql.plan.nodes import (
     optional_sources,
     sources,
 )
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 
-MAX_COMBINATIONS = 10_000
+MAX_COMBINATIONS = 100_000
 """Most combinations of values of columns for which an expression is computed."""
 
 _BOX = "#box"
-_REMEMBERED = 200
-_ALIKE = frozenset(
-    ("and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "in", "like", "is_null", "is_distinct", "is_not_distinct",
-     "case", "coalesce", "nullif", "concatenate")
-)  # fmt: skip
-"""Functions of texts that are the same on each engine: they compare bytes, or choose."""
 _COMPARES = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "in", "like"))
 """Conditions of columns and constants that are not true of NULL."""
-_computed: dict[tuple[tuple[Expr, ...], tuple[tuple[Value, ...], ...]], Domain | None] = {}
-"""Images of constants, which are the same on every database: computed once, up to `_REMEMBERED` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +72,13 @@ class Images:
     relation: Relation
     found: dict[tuple[int, str, str], Domain | None] = field(default_factory=dict, compare=False, repr=False)
     """The values of columns, by the identity of the relation: derived tables within each other share columns."""
+    undecided: list[Expr] = field(default_factory=list, compare=False, repr=False)
+    """The conditions on nothing but columns that are asked for which were not computed."""
 
     def of(self, expr: Expr, known: Known) -> Domain | None:
         """Every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
         read = tuple(sorted(dict.fromkeys(columns(expr)), key=str))
-        if not read or not all(map(_is_alike, walk(expr))) or _elsewhere(expr, known):
+        if not read or not is_settled(expr, self.facts) or _elsewhere(expr, known):
             return None
         if not self._are_possible:
             return ()
@@ -100,7 +97,7 @@ class Images:
 
     def _settled(self, expr: Expr) -> Expr:
         """A constant that is computed of others as its value; another expression as it is."""
-        if not isinstance(expr, Call) or any(columns(expr)) or not all(map(_is_alike, walk(expr))):
+        if not isinstance(expr, Call) or any(columns(expr)) or not is_settled(expr, self.facts):
             return expr
         one = Column(_BOX, "one", Facts(Type.BOOLEAN, ""))
         found = _image(self.facts, expr, [], {one: (True,)})
@@ -110,7 +107,7 @@ class Images:
     def _are_possible(self) -> bool:
         """Whether conditions on nothing but constants and public values are true."""
         settled = [part for part in _conditions(self.relation) if not any(columns(part))]
-        asked = [part for part in settled if all(map(_is_alike, walk(part)))]
+        asked = [part for part in settled if is_settled(part, self.facts)]
         whole = Column(_BOX, "whole", Facts(Type.BOOLEAN, ""))
         return _image(self.facts, whole, asked, {whole: (True,)}) != () if asked else True
 
@@ -132,7 +129,7 @@ class Images:
         asked, found = list[Expr](), given
         for condition in _conditions(self.relation):
             read = set(columns(condition))
-            if len(read) < 2 or not read & given.keys() or not all(map(_is_alike, walk(condition))):
+            if len(read) < 2 or not read & given.keys() or not is_settled(condition, self.facts):
                 continue
             more = {column: self._values(column, known) for column in read - found.keys()}
             if any(values is None for values in more.values()):
@@ -158,12 +155,19 @@ class Images:
         if stated is None:
             return None
         values = narrowed(stated, column, known)
-        alone = [part for part in _conditions(self.relation) if set(columns(part)) == {column}]
-        asked = [part for part in alone if all(map(_is_alike, walk(part)))]
-        if len(values) > MAX_COMBINATIONS:
-            return values
+        asked = []
+        for condition in _conditions(self.relation):
+            implied = _implied(
+                condition, lambda part: set(columns(part)) == {column} and is_settled(part, self.facts)
+            )
+            if implied is not None:
+                asked.append(implied)
+            if set(columns(condition)) == {column} and implied is not condition:
+                self.undecided.append(condition)
         if asked:
-            values = _among(values, _image(self.facts, column, asked, {column: values}, len(values)))
+            found = _image(self.facts, column, asked, {column: values}, len(values))
+            self.undecided.extend(asked if found is None else ())
+            values = _among(values, found)
         for match in self._matches(column):
             values = _among(values, _matched(self.facts, column, match, values))
         return values
@@ -175,7 +179,7 @@ class Images:
             match relation:
                 case SemiJoin(right=right, on=on):
                     outside = {read for read in columns(on) if read.source != right.alias}
-                    if outside == {column} and _is_known(right) and all(map(_is_alike, walk(on))):
+                    if outside == {column} and _is_known(right) and is_settled(on, self.facts):
                         yield relation
                 case Join(right=right) if _is_known(right):
                     both: Expr | None
@@ -188,7 +192,7 @@ class Images:
                     ]
                     both = _all([part for part in (*equal, *there) if part is not None])
                     found = relation.kind is JoinKind.INNER or any(map(_rejects_null, there))
-                    if found and pairs and both is not None and all(map(_is_alike, walk(both))):
+                    if found and pairs and both is not None and is_settled(both, self.facts):
                         yield SemiJoin(right, right, both)
             relation = relation.left if isinstance(relation, Join) else relation.input
 
@@ -197,9 +201,17 @@ class Images:
         values = domain(expr, self._narrowed(known), listed(self.relation))
         if values is None:
             return None
-        whole = Column(_BOX, "whole", Facts(expr.type, ""))
-        parts = (_with(part, {expr: whole}) for part in _conditions(self.relation))
-        asked = [part for part in parts if set(columns(part)) == {whole} and all(map(_is_alike, walk(part)))]
+        whole, own = Column(_BOX, "whole", Facts(expr.type, "")), set(columns(expr))
+        asked = []
+        for condition in _conditions(self.relation):
+            implied = _implied(
+                _with(condition, {expr: whole}),
+                lambda part: set(columns(part)) == {whole} and is_settled(part, self.facts),
+            )
+            if implied is not None:
+                asked.append(implied)
+            elif own.issuperset(columns(condition)) and not _is_narrowing(condition):
+                self.undecided.append(condition)
         return _image(self.facts, whole, asked, {whole: values}) if asked else values
 
     def _traced(self, column: Column) -> Domain | None:
@@ -214,7 +226,7 @@ class Images:
         if item is None:
             return None
         inner = source.input
-        values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner, self.found))
+        values = domain(item, conditions(inner), listed(inner), replace(self, relation=inner))
         # Where a LEFT JOIN finds no row there is NULL.
         outer = column.source in optional_sources(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
@@ -256,7 +268,9 @@ def _all(parts: Sequence[Expr]) -> Expr | None:
 
 def _among(values: Domain, others: Domain | None) -> Domain:
     """Those of some values that are among others, if these are known."""
-    found = values if others is None else frozenset(others)
+    if others is None:
+        return values
+    found = frozenset(others)
     return tuple(value for value in values if value in found)
 
 
@@ -281,8 +295,38 @@ def _conjuncts(predicate: Expr) -> Iterator[Expr]:
         yield predicate
 
 
-def conditions_on_keys(release: Release) -> Iterator[Expr]:
-    """The conditions on several keys of a release, and on nothing else, over its released keys.
+def _implied(condition: Expr, wanted: Callable[[Expr], bool]) -> Expr | None:
+    """What a condition says by those of its parts that are wanted, the condition itself if it is; None if nothing.
+
+    Claim: it is true where the condition is.
+    Why: of an AND each part is true, and of an OR one is; what is not known of a part of an OR leaves all.
+    """
+    if wanted(condition):
+        return condition
+    if not isinstance(condition, Call):
+        return None
+    name, parts = condition.function.name, condition.arguments
+    if name == "not" and isinstance(parts[0], Call) and parts[0].function.name in ("and", "or"):
+        name = "or" if parts[0].function.name == "and" else "and"
+        parts = tuple(part for each in parts[0].arguments if (part := call("not", each)) is not None)
+    if name not in ("and", "or"):
+        return None
+    said = [_implied(part, wanted) for part in parts]
+    found = [part for part in said if part is not None]
+    if not found or (name == "or" and len(found) < len(said)):
+        return None
+    return found[0] if len(found) == 1 else call(name, *found)
+
+
+def _is_narrowing(condition: Expr) -> bool:
+    """Whether a condition compares a column with a constant, so that the column's interval says the same."""
+    if not isinstance(condition, Call) or condition.function.name not in _COMPARES:
+        return False
+    return any(isinstance(part, Column) and around != ANYWHERE for part, around in narrow(condition).items())
+
+
+def conditions_on_keys(release: Release, facts: PublicFacts) -> Iterator[Expr]:
+    """What conditions say of several keys of a release, and of nothing else, over its released keys.
 
     Claim: they are true of each group that has rows.
     Why: they are true of all rows of the relation, and rows of a group have its keys.
@@ -293,9 +337,12 @@ def conditions_on_keys(release: Release) -> Iterator[Expr]:
         if key.expr.type is not Type.DOUBLE
     }
     for condition in _conditions(release.input):
-        found = _with(condition, known)
-        keys = {part for part in walk(found) if isinstance(part, Released)}
-        if len(keys) > 1 and not any(columns(found)) and all(map(_is_alike, walk(condition))):
+        # What is released is computed by DuckDB, whichever engine holds the rows.
+        found = _implied(
+            _with(condition, known),
+            lambda part: not any(columns(part)) and is_settled(part, facts, known.values()),
+        )
+        if found is not None and len({part for part in walk(found) if isinstance(part, Released)}) > 1:
             yield found
 
 
@@ -323,24 +370,19 @@ def _image(
         for place, column in enumerate(read)
     )
     items = dict(zip(read, named, strict=True))
-    outputs = tuple(substituted(part, items) for part in (expr, *asked))
-    if (outputs, rows) not in _computed:
-        if len(_computed) >= _REMEMBERED:
-            _computed.clear()
-        _computed[outputs, rows] = _values_of(facts, outputs, Values(rows, _BOX, named))
-    found = _computed[outputs, rows]
-    return None if found is None or len(found) > most else found
-
-
-def _values_of(facts: PublicFacts, outputs: tuple[Expr, ...], box: Values) -> Domain | None:
-    """The values of the first of some expressions over constant rows for which the others are true."""
-    named = tuple(Output(f"k{place}", part) for place, part in enumerate(outputs))
-    rows = facts.rows(OuterQuery(box, named, distinct=True))
-    found = [value for value, *true in rows if all(true)]
+    outputs = tuple(
+        Output(f"k{place}", substituted(part, items)) for place, part in enumerate((expr, *asked))
+    )
+    tried = facts.constants(OuterQuery(Values(rows, _BOX, named), outputs, distinct=True))
+    if tried is None:
+        return None
+    found = [value for value, *true in tried if all(true)]
     # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
-    if outputs[0].type.temporal and any(isinstance(value, str) for value in found):
+    if expr.type.temporal and any(isinstance(value, str) for value in found):
         return None
     values = {group_key(value) for value in found}
+    if len(values) > most:
+        return None
     there = sorted(value for value in values if value is not None)
     return (*there, None) if None in values else tuple(there)
 
@@ -354,18 +396,30 @@ def _with(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
     return expr
 
 
-def _is_alike(part: Expr) -> bool:
-    """Whether a part of an expression is computed of constants as it is of rows, on whichever engine.
+def is_settled(expr: Expr, facts: PublicFacts, released: Collection[Expr] = ()) -> bool:
+    """Whether an expression is computed of constants as it is of rows, on whichever engine.
 
-    Functions of texts are not, but for a few.
+    Values of earlier releases are not known before these, but for those that are `released` with the groups.
     """
+    return all(_is_settled(part, facts, released) for part in walk(expr))
+
+
+def _is_settled(part: Expr, facts: PublicFacts, released: Collection[Expr]) -> bool:
     if isinstance(part, Scalar):
         return not any(isinstance(step, Release) for step in steps(part.outer))
     if isinstance(part, (Released, Windowed)):
-        return False
-    if not isinstance(part, Call) or part.function.name in _ALIKE:
+        return part in released
+    if not isinstance(part, Call) or not facts.approximate:
         return True
-    return all(each.type is not Type.VARCHAR for each in (part, *part.arguments))
+    return part.function.name not in facts.approximate and _is_of_calendar(part)
+
+
+def _is_of_calendar(expr: Expr) -> bool:
+    """Whether a day or moment is surely of the years 1 to 9999; other values are."""
+    if expr.type not in (Type.DATE, Type.TIMESTAMP):
+        return True
+    around = interval(expr)
+    return around.bounded and around.meet(limits(expr.type)) == around
 
 
 def _elsewhere(expr: Expr, known: Known) -> bool:

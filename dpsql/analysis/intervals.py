@@ -41,6 +41,14 @@ _STEPWISE = (Type.INTEGER, Type.DATE)
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
+def limits(kind: Type) -> Interval:
+    """The interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
+    moments = {Type.DATE: (dt.date.min, dt.date.max), Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max)}  # noqa: DTZ901  (SQL timestamps have no zone)
+    if kind in moments:
+        return Interval(*map(position, moments[kind]))
+    return Interval(-MAX_MAGNITUDE, MAX_MAGNITUDE)
+
+
 def released_interval(expr: Expr, release: Release) -> Interval:
     """The interval of an expression over the columns of a release, where keys are those of its rows.
 

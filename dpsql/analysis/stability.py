@@ -6,7 +6,7 @@ other units do not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from math import ceil, floor, prod
@@ -61,6 +61,15 @@ class PublicFacts(Protocol):
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
         """The rows of a query on public tables."""
+        ...
+
+    def constants(self, query: OuterQuery) -> Sequence[tuple[Value, ...]] | None:
+        """The rows of a query on rows of constants; None where that is more work than a statement is planned with."""
+        ...
+
+    @property
+    def approximate(self) -> Collection[str]:
+        """The functions that the engine of private rows computes other than DuckDB, in the last digits."""
         ...
 
 

@@ -37,7 +37,7 @@ from dpsql.plan.nodes import (
     inputs,
 )
 from dpsql.plan.tables import Scan
-from dpsql.plan.text_size import NO_TEXT, STORED, TextSize
+from dpsql.plan.text_size import NO_TEXT, STORED, TextSize, constant_size
 from dpsql.plan.types import Type
 
 MOST_MADE = 2**17
@@ -119,6 +119,23 @@ def require_bounded_text(expr: Expr, rules: Mapping[str, WorkRule]) -> None:
     """As `require_bounded_texts`, for one expression, whose columns of derived tables are taken to be empty."""
     found = _Expressions(rules, None).of(expr)
     found.work.require_bounded()
+
+
+def row_work(exprs: Sequence[Expr], box: Values) -> int:
+    """Bound the work of expressions on the texts of one of some constant rows, by DuckDB.
+
+    Raise QueryRejected, with code "too_long", if one of the texts or the work could be too much for a row.
+    """
+    sizes = (
+        constant_size(max(literal_size(row[place]).most for row in box.rows))
+        if column.type in _TEXTS and box.rows
+        else NO_TEXT
+        for place, column in enumerate(box.columns)
+    )
+    found = _Expressions({}, _named(box.columns, map(Bounded, sizes)))
+    work = _total(map(found.of, exprs))
+    work.require_bounded()
+    return work.steps
 
 
 @dataclass(slots=True)

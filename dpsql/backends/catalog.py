@@ -193,7 +193,7 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
                 )
             if not _exact(ours):
                 raise PolicyError(
-                    f"tables.{table.name}: {column} is part of a link, but values of type {ours.engine_type} cannot be told"
+                    f"tables.{table.name}: {column} is part of a link or a key, but values of type {ours.engine_type} cannot be told"
                     f" apart as {ours.type}",
                     code="unit_type",
                     hint=_as_text(ours),
@@ -455,7 +455,7 @@ def _add_link_keys(
     columns: dict[str, tuple[str, Facts]],
     engine: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Adds to the facts of a table's columns which parts of declared keys they are."""
+    """Adds to the facts of a table's columns which parts of declared keys they are, by links and by `unique`."""
     for owner, link in policy.foreign_keys():
         keys = tuple(map(fold, link.keys))
         for ours, key in zip(link.names, keys, strict=True):
@@ -465,6 +465,12 @@ def _add_link_keys(
             for column in held:
                 _, spelt, facts = _id_column(policy, name, column, columns, engine)
                 columns[fold(column)] = spelt, replace(facts, link_keys=facts.link_keys | {part})
+    for unique in policy.tables[name].unique:
+        names = tuple(map(fold, unique))
+        for column in names:
+            spelt, facts = columns[column]
+            part = fold(name), tuple(sorted(names)), column
+            columns[column] = spelt, replace(facts, link_keys=facts.link_keys | {part})
 
 
 def _referenced(policy: policies.Policy, name: str) -> Iterator[tuple[str, ...]]:

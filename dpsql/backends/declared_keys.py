@@ -1,4 +1,4 @@
-"""The primary and foreign keys of a schema, from the rows of an engine's catalogue."""
+"""The primary, unique and foreign keys of a schema, from the rows of an engine's catalogue."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from dpsql.policy.decisions import ForeignKey, TableKeys
 def table_keys(rows: Iterable[tuple[Any, ...]], called: Callable[[str, str], str]) -> dict[str, TableKeys]:
     """The keys by the tables' names; `called` makes one of a schema and a table.
 
-    A row has the schema, the table, PRIMARY KEY or FOREIGN KEY, its columns, and the table and columns that it references,
+    A row has the schema, the table, PRIMARY KEY, UNIQUE or FOREIGN KEY, its columns, and the table and columns that it references,
     which are of its own schema.
     """
     primary: dict[str, tuple[str, ...]] = {}
+    unique: dict[str, list[tuple[str, ...]]] = {}
     foreign: dict[str, list[ForeignKey]] = {}
     for schema, table, kind, columns, target, references in rows:
         name = called(schema, table)
         if kind == "PRIMARY KEY":
             primary[name] = tuple(columns)
+        elif kind == "UNIQUE":
+            unique.setdefault(name, []).append(tuple(columns))
         else:
             key = ForeignKey(tuple(columns), called(schema, target), tuple(references))
             foreign.setdefault(name, []).append(key)
     return {
-        name: TableKeys(primary.get(name, ()), tuple(foreign.get(name, ())))
-        for name in {**primary, **foreign}
+        name: TableKeys(primary.get(name, ()), tuple(foreign.get(name, ())), tuple(unique.get(name, ())))
+        for name in {**primary, **unique, **foreign}
     }

@@ -79,6 +79,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def approximate(self) -> frozenset[str]:
+        """The functions, by their names in the registry, whose values may differ from DuckDB's in the last digits."""
+        ...
+
+    @property
     def by_place(self) -> frozenset[str]:
         """The aggregates within a unit, by their names in the registry, that are computed of numbered rows."""
         ...

@@ -104,6 +104,11 @@ def texts(call: Call) -> bool:
     return all(argument.type is Type.VARCHAR for argument in call.arguments)
 
 
+APPROXIMATE = frozenset(
+    ("ln", "log10", "log2", "exp", "power", "cbrt", "degrees", "radians", "epoch", "sin", "cos", "tan", "cot", "asin", "acos",
+     "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+)  # fmt: skip
+"""Functions whose last digits an engine has from a library of mathematics of its own, which is not DuckDB's."""
 COMPARES = "values of one type always compare"
 DEFINED = "defined for every value of the type"
 CHOICE = "no value is computed"

@@ -231,27 +231,40 @@ def _held_against(
 
 
 def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
-    """For each link beside the one to the unit, how many rows it leads to other units: these are joined to nobody."""
+    """How many rows contradict a declaration, which nothing rests on: of links beside the one to the unit, and of keys."""
     from dpsql.plan.expr import Column
     from dpsql.policy import fold
     from dpsql.sql.emit.relations import emit_crossings
     from dpsql.sql.lower.table_names import scan
 
-    links = [(name, link) for name, link in rules.foreign_keys() if link is not rules.tables[name].owner]
+    asked = [
+        (name, link.names, link.table, link.keys)
+        for name, link in rules.foreign_keys()
+        if link is not rules.tables[name].owner
+    ]
+    asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
     queries = []
-    for name, link in links:
-        ours, theirs = declared.tables[fold(name)], declared.tables[fold(link.table)]
+    for name, names, other, keys in asked:
+        ours, theirs = declared.tables[fold(name)], declared.tables[fold(other)]
         on = [
             (Column("a", *ours.columns[fold(column)]), Column("b", *theirs.columns[fold(key)]))
-            for column, key in zip(link.names, link.keys, strict=True)
+            for column, key in zip(names, keys, strict=True)
         ]
         queries.append(emit_crossings(scan(declared, "a", ours), scan(declared, "b", theirs), on))
-    for (name, link), many in zip(links, backend.counts(queries), strict=True):
-        if many:
-            keys = f"{name}.{' and '.join(link.names)}", f"{link.table}.{' and '.join(link.keys)}"
+    for (name, names, other, keys), many in zip(asked, backend.counts(queries), strict=True):
+        if not many:
+            continue
+        from_, to = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
+        have = f"{many:,} row{'s have' if many > 1 else ' has'}"
+        if from_ == to:
             yield (
-                f"{keys[0]} refers to {keys[1]}: {many:,} row{'s have' if many > 1 else ' has'} the key of a row of another"
-                " unit, to which they are not joined; take the link out of the policy, if it is not within a unit"
+                f"{from_} is declared a key of the rows: {have} the value of a row of another unit, and are groups of each of "
+                "them; take it out of the policy, if it is not within a unit"
+            )
+        else:
+            yield (
+                f"{from_} refers to {to}: {have} the key of a row of another unit, to which they are not joined; "
+                "take the link out of the policy, if it is not within a unit"
             )
 
 

@@ -62,7 +62,7 @@ def _selecting(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     found = top_k(outer)
     if found is not None and _public_groups(found.release, facts) is not None:
         return found
-    return _of_possible_groups(_of_present_groups(outer, facts))
+    return _of_possible_groups(_of_present_groups(outer, facts), facts)
 
 
 def _of_present_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
@@ -80,12 +80,12 @@ def _of_present_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     return replace(outer, source=replace(release, aggregations=(PRESENT,)))
 
 
-def _of_possible_groups(outer: OuterQuery) -> OuterQuery:
+def _of_possible_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     """The query without groups that no row can have, since a condition on several keys is not true of them."""
     if not isinstance(outer.source, Release) or outer.source.top is not None:
         return outer
     having = outer.having
-    for condition in conditions_on_keys(outer.source):
+    for condition in conditions_on_keys(outer.source, facts):
         having = condition if having is None else call("and", condition, having)
     return replace(outer, having=having)
 

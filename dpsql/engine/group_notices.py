@@ -137,6 +137,12 @@ def missing_groups(table: ReleasedTable) -> Iterator[str]:
 def known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
     """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
     analysis = table.plan.analysis
+    if analysis.undecided and table.rows and analysis.release.top is None:
+        names = " and ".join(dict.fromkeys(map(phrase, analysis.undecided)))
+        yield (
+            f"Groups are shown whether or not {names} holds for their keys, which was not computed for all values in advance: those "
+            "with no rows may be groups that this condition excludes."
+        )
     if analysis.free and not analysis.release.all_public_rows and table.rows:
         yield (
             f"All {len(table.rows):,} groups are of values that are listed, or within bounds: nothing is measured, and some may "

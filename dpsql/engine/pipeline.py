@@ -102,8 +102,8 @@ class Engine:
 
     @property
     def public(self) -> PublicTables:
-        """What may be looked up before a charge, each thing once: in a statement, or where nothing changes for good."""
-        return self._public_tables if self.backend.unchanging else PublicTables(self.backend)
+        """What may be looked up before a charge, for one statement: each thing once, or once for good where nothing changes."""
+        return self._public_tables.for_statement() if self.backend.unchanging else PublicTables(self.backend)
 
     @cached_property
     def _public_tables(self) -> PublicTables:

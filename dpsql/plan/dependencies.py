@@ -74,6 +74,8 @@ class _Search:
 
 def children(part: object) -> Sequence[object]:
     """The children of a part that are no leaves of an expression, and have children or are tuples of them."""
+    if isinstance(part, Values):
+        return ()
     found = part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]
     return [
         child
@@ -106,7 +108,7 @@ class _Resolution:
             return part
         if isinstance(part, tuple):
             return tuple(map(self.of, part))
-        if isinstance(part, Function) or not INIT_FIELDS[type(part)]:
+        if isinstance(part, (Function, Values)) or not INIT_FIELDS[type(part)]:
             return part
         known = self.done.get(id(part))
         if known is None:

@@ -25,6 +25,7 @@ class TableKeys:
 
     primary: tuple[str, ...] = ()
     foreign: tuple[ForeignKey, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,20 @@ def _column_name(name: str) -> str:
     return name
 
 
+def _unique(value: object, info: ValidationInfo) -> tuple[tuple[str, ...], ...]:
+    if not isinstance(value, (list, tuple)):
+        raise refusal("unique_shape", "must be a list of keys: names of columns, or lists of them")
+    keys = [_link_columns([key] if isinstance(key, str) else key, info) for key in value]
+    found = tuple(key for key in keys if key is not None)
+    if len({frozenset(map(fold, key)) for key in found}) < len(keys):
+        raise refusal("unique_shape", "names a key twice, or none", hint="keep one of them")
+    return found
+
+
+def _as_keys(value: Any) -> list[Any]:
+    return [key[0] if len(key) == 1 else list(key) for key in value]
+
+
 def _partition(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
     if value is None:
         return None
@@ -200,6 +214,19 @@ Delta = Annotated[Fraction, _Form(_delta, str, _BELOW_ONE)]
 Partition = Annotated[
     tuple[str, ...] | None,
     _Form(_partition, _as_name, {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]}),
+]
+UniqueKeys = Annotated[
+    tuple[tuple[str, ...], ...],
+    _Form(
+        _unique,
+        _as_keys,
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [_NAME, {"type": "array", "minItems": 1, "uniqueItems": True, "items": _NAME}]
+            },
+        },
+    ),
 ]
 ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
 _ONE_REFERENCE: Json = {**_NAME, "pattern": r"^[^.]+\..+$"}

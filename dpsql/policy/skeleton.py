@@ -102,7 +102,7 @@ def skeleton(
     `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
     its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
     are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
-    row is: a primary key as a candidate for the unit, a foreign key as a link. `decisions` take the place of TODOs, and of
+    row is: a primary key as a candidate for the unit, a foreign key as a link, primary and unique keys as `unique`. `decisions` take the place of TODOs, and of
     what constraints say; `sources` are named in the second line. Columns of types that dpsql does not read are commented
     out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
     """
@@ -176,6 +176,7 @@ def _table(
         return
     yield f"  {_name(table)}:"
     yield from _whose(keys, decided)
+    yield from _unique(keys, decided, columns)
     if all(decided.columns.get(fold(column), ColumnDecision()).omitted for column, _ in columns):
         yield "    columns: {}"
         return
@@ -218,6 +219,34 @@ def _whose(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
         yield f"    rows_per_unit: {decided.rows_per_unit}"
     elif decided.unit is None or not is_row(decided.unit):
         yield "    rows_per_unit: TODO  # rows"
+
+
+def _unique(keys: TableKeys, decided: TableDecision, columns: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The line of the keys that tell rows apart, but for the unit's own; a comment as long as it is not decided whose a row is."""
+    there = {
+        fold(column)
+        for column, kind in columns
+        if column_type(kind) is not None
+        and not name_problem(column, "column", dots=True)
+        and not decided.columns.get(fold(column), ColumnDecision()).omitted
+    }
+    alone = decided.unit is not None and is_row(decided.unit)
+    found = [
+        key
+        for key in dict.fromkeys((keys.primary, *keys.unique))
+        if key and there.issuperset(map(fold, key)) and [*map(fold, key)] != [fold(decided.unit or "")]
+    ]
+    if decided.public or alone or not found:
+        return
+    written = ", ".join(
+        _name(key[0]) if len(key) == 1 else f"[{', '.join(map(_name, key))}]" for key in found
+    )
+    open_ = decided.unit is None and decided.link is None
+    yield (
+        f"    # keys of the rows, but for the unit's own: unique: [{written}]"
+        if open_
+        else f"    unique: [{written}]"
+    )
 
 
 def _link(key: ForeignKey) -> str:

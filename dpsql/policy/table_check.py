@@ -11,6 +11,7 @@ _OF_PRIVATE = (
     "unit",
     "link",
     "links",
+    "unique",
     "rows_per_unit",
     "partition",
     "max_groups",
@@ -35,6 +36,7 @@ def table_problems(given: Mapping[str, object]) -> list[Problem]:
     columns = given.get("columns", {})
     if isinstance(columns, Mapping):
         problems += _partition_problems(given.get("partition"), [*map(str, columns)])
+        problems += _unique_problems(given.get("unique"), [*map(str, columns)])
     return problems
 
 
@@ -48,6 +50,16 @@ def _partition_problems(partition: object, columns: Sequence[str]) -> Iterator[P
             yield Problem(("partition", place) if listed else ("partition",), "unknown_column", words, hint)
 
 
+def _unique_problems(unique: object, columns: Sequence[str]) -> Iterator[Problem]:
+    keys: Sequence[object] = unique if isinstance(unique, (list, tuple)) else ()
+    for place, key in enumerate(keys):
+        for name in [key] if isinstance(key, str) else key if isinstance(key, (list, tuple)) else ():
+            if isinstance(name, str) and declared(name, columns) is None:
+                words = f"no column {name} is declared in this table"
+                hint = did_you_mean(name, columns) or "declare it under columns"
+                yield Problem(("unique", place), "unknown_column", words, hint)
+
+
 def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
     unit, rows = given.get("unit"), given.get("rows_per_unit")
     if is_row(unit) and (given.get("link") or given.get("links")):
@@ -55,6 +67,16 @@ def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
         words = "a table whose unit is a row has no link: no other row is of its unit"
         return [
             Problem((key,), "unit_and_link", words, "delete the link, or name the column with the unit's id")
+        ]
+    if is_row(unit) and given.get("unique"):
+        words = "a table whose unit is a row has no keys to declare: each row is a unit of its own"
+        return [
+            Problem(
+                ("unique",),
+                "unit_and_unique",
+                words,
+                "delete this key, or name the column with the unit's id",
+            )
         ]
     if "unit" not in given and "link" not in given:
         hint = (

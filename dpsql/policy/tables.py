@@ -32,6 +32,7 @@ from dpsql.policy.fields import (
     Reference,
     Renewal,
     TypeName,
+    UniqueKeys,
     Values,
     as_dict,
 )
@@ -294,6 +295,12 @@ class Table(Model):
         description="Further columns that tell the unit: rows that have what the referenced ones have, of which there may be "
         "several, belong to the same. Joins on all columns of one are answered, as on those of `link`.",
     )
+    unique: UniqueKeys = Field(
+        default=(),
+        description="Keys of the rows, as PRIMARY KEY and UNIQUE of a schema: columns, or lists of columns that are a key together. "
+        "Rows of one value belong to one unit, so that a subquery's groups by it are of one unit each. Not trusted: what several "
+        "units have is a group of each.",
+    )
     rows_per_unit: int = Field(
         default=1,
         ge=1,
@@ -359,6 +366,8 @@ class Table(Model):
             written.pop("max_failures", None)
         if not self.links:
             written.pop("links", None)
+        if not self.unique:
+            written.pop("unique", None)
         if self.source is None:
             written.pop("source", None)
         return (

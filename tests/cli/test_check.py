@@ -232,8 +232,8 @@ version: 1
 privacy_unit: author
 budget: {epsilon: 10}
 tables:
-  posts: {unit: author, rows_per_unit: 5, columns: {id: {type: integer}}}
-  comments: {unit: author, rows_per_unit: 100, links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}
+  posts: {unit: author, rows_per_unit: 5, unique: [id], columns: {id: {type: integer}}}
+  comments: {unit: author, rows_per_unit: 100, unique: [post], links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}
   likes: {unit: author, rows_per_unit: 10, links: [{columns: [post], references: [posts.id]}], columns: {post: {type: integer}}}
   words: {link: {column: post, references: posts.id}, rows_per_unit: 20, columns: {word: {type: integer}}}
 """,
@@ -244,6 +244,11 @@ tables:
         f"comments.post refers to posts.id: {crossing:,} rows have the key of a row of another unit" in said
     )
     assert "likes.post refers" not in said
+    assert (
+        "comments.post is declared a key of the rows: 900 rows have the value of a row of another unit"
+        in said
+    )
+    assert "posts.id is declared" not in said
     assert "words.post refers" not in said
     with dpsql.connect(place, policy=policy, ledger=":memory:", epsilon=1) as connection:
         answer = connection.query("SELECT COUNT(*) FROM comments c JOIN posts p ON c.post = p.id")

@@ -54,6 +54,11 @@ _NEAR = frozenset({"ln", "log10", "exp"})
 """Functions that a library of mathematics computes, which differ in the last digits."""
 
 
+def test_last_digits_are_said() -> None:
+    """The dialect names each function whose last digits differ."""
+    assert POSTGRES.approximate >= _NEAR
+
+
 def held(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of PostgreSQL may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))

@@ -67,6 +67,11 @@ PARTS = 12
 """In how many parts the entries are tried: few statements of many calls each take less time than many of few."""
 
 
+def test_last_digits_are_said() -> None:
+    """The dialect names each function whose last digits differ."""
+    assert SPARK.approximate >= _NEAR
+
+
 def held(kind: Type) -> list[tuple[int, str | None]]:
     """The values that an expression of Spark may have, with their places among the nasty ones."""
     found = list(enumerate(NASTY[kind]))

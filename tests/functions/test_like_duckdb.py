@@ -175,7 +175,59 @@ def test_a_negative_number_has_the_bits_of_its_type() -> None:
     }
     con = dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**6)
     derived = "(SELECT id, s AS x FROM numbers UNION ALL SELECT id, i FROM numbers) AS q"
+    computed = (
+        *(
+            "CAST(b AS TINYINT)",
+            "CAST(i AS SMALLINT)",
+            "CAST(t AS BIGINT)",
+            "-1::SMALLINT",
+            "(-1)::TINYINT",
+            "-1",
+            "-3000000000",
+        ),
+        *(
+            "-s",
+            "~t",
+            "ABS(s) - 9",
+            "t + t",
+            "t * s",
+            "t - 1",
+            "t - 1000",
+            "s + 1::TINYINT",
+            "s - i",
+            "t & s",
+            "t | 1",
+            "xor(t, s)",
+        ),
+        *(
+            "t % 2",
+            "t // 2",
+            "t // 1000",
+            "GREATEST(t, s)",
+            "LEAST(t, -1)",
+            "COALESCE(NULL, t, -1)",
+            "NULLIF(t, 9)",
+            "NULLIF(t, i - 9)",
+        ),
+        *(
+            "CASE WHEN t > 0 THEN t ELSE s END",
+            "CASE WHEN t > 0 THEN -1 ELSE t END",
+            "IF(t < 0, -1, -1000)",
+            "SIGN(t)",
+            "-BIT_COUNT(t)",
+        ),
+        *(
+            "STRPOS('a', 'b') - 1",
+            "ROUND(t)",
+            "CAST('-1' AS SMALLINT)",
+            "CAST(-1.0 AS INTEGER)",
+            "-(1::SMALLINT)",
+        ),
+    )
     for sql in (
+        *(f"SELECT SUM(BIT_COUNT({expr})) FROM numbers" for expr in computed),
+        *(f"SELECT SUM(BIT_COUNT(x)) FROM (SELECT id, {expr} AS x FROM numbers) AS q" for expr in computed),
+        "SELECT SUM(BIT_COUNT(x)) FROM (SELECT id, MIN(t) AS x FROM numbers GROUP BY id) AS q",
         *(f"SELECT SUM(BIT_COUNT({name})) FROM numbers" for name in kinds),
         *(f"SELECT SUM(BIT_COUNT(x)) FROM (SELECT id, {name} AS x FROM numbers) AS q" for name in kinds),
         f"SELECT SUM(BIT_COUNT(x)) FROM {derived}",

@@ -139,6 +139,27 @@ def test_a_decision_has_to_fit_the_type() -> None:
             skeleton(SCHEMA, "clinic.duckdb", decisions=Decisions(tables={"visits": table}))
 
 
+def test_unique_keys_are_written_beside_the_unit() -> None:
+    """Keys of the schema, but for the unit's own, tell rows apart; of a table whose unit is not decided they are a comment."""
+    schema = {
+        name: [("id", "INTEGER"), ("a", "INTEGER"), ("b", "VARCHAR"), ("tags", "VARCHAR[]")]
+        for name in ("t", "u", "v", "w")
+    }
+    keys = TableKeys(("id",), (), (("a", "b"), ("tags",)))
+    decided = {
+        "t": TableDecision(unit="a", rows_per_unit=3),
+        "u": TableDecision(unit="id", rows_per_unit=1),
+        "v": TableDecision(unit="row"),
+    }
+    text = skeleton(schema, "d", keys=dict.fromkeys(schema, keys), decisions=Decisions(tables=decided))
+    said = [line.strip() for line in text.splitlines() if "unique:" in line]
+    assert said == [
+        "unique: [id, [a, b]]",
+        "unique: [[a, b]]",
+        "# keys of the rows, but for the unit's own: unique: [id, [a, b]]",
+    ]
+
+
 def test_keys_are_proposed_and_not_decided() -> None:
     """A primary key is a candidate, a foreign key a link, both as comments; the unit is still to be named."""
     keys = {

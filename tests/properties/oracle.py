@@ -282,6 +282,15 @@ class _Held:
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
             return PublicTables(self.bench.backend).rows(query)
 
+    def constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
+        """The rows of a query on constants."""
+        return PublicTables(self.bench.backend).constants(query)
+
+    @property
+    def approximate(self) -> frozenset[str]:
+        """None: the engine is DuckDB."""
+        return frozenset()
+
 
 @dataclass(frozen=True)
 class Loss:

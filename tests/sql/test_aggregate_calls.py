@@ -158,9 +158,10 @@ def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None
 
 
 def test_refusals_name_those_that_there_are(connection: Connection) -> None:
-    """An aggregate that there is not is refused with all that stand in its place."""
+    """An aggregate that there is not is refused with the names of all that stand in its place."""
     for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
         with pytest.raises(dpsql.QueryRejected) as caught:
             prepare(connection, _PLACES[place].format("MAD(age)"))
+        named = (caught.value.hint or "").removeprefix("there are: ").split(", ")
         for entry in AGGREGATE_CALLS:
-            assert (entry.signature in (caught.value.hint or "")) == (place in entry.places)
+            assert (entry.signature.partition("(")[0] in named) == (place in entry.places)

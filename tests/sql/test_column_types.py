@@ -255,6 +255,16 @@ def test_a_field_that_is_not_there_is_told_of_the_struct(
     assert caught.value.code == "column"
 
 
+@pytest.mark.parametrize("asked", ["COUNT(s)", "COUNT_IF(s IS NOT NULL)", "COUNT_IF(t.s IS NULL)"])
+def test_a_struct_itself_is_told_from_a_missing_column(
+    both: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], asked: str
+) -> None:
+    """It is there, and its fields are what is read."""
+    with pytest.raises(dpsql.QueryRejected, match="s is a STRUCT, of which the fields are read") as caught:
+        both[1].explain(f"SELECT {asked} FROM t")
+    assert "which is NULL where s is" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("role", ["a column", "the unit"])
 def test_a_name_of_a_column_and_of_a_field_is_refused(role: str) -> None:
     """At connect: a query would read the column, where DuckDB reads the field."""

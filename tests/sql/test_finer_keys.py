@@ -45,6 +45,7 @@ _RETURNS = {
 }
 _TO_ORDERS = {"links": [{"columns": ["oid"], "references": "orders.oid"}]}
 _TO_ITSELF = {"links": [{"columns": ["oid"], "references": "lines.oid"}]}
+_UNIQUE = {"unique": ["oid"]}
 
 
 def _opened(links: dict[str, Any], *more: str) -> tuple[Connection, duckdb.DuckDBPyConnection]:
@@ -65,6 +66,7 @@ def _opened(links: dict[str, Any], *more: str) -> tuple[Connection, duckdb.DuckD
             "orders": _ORDERS,
             "lines": {**_LINES, **links},
             "returns": _RETURNS,
+            **({"skus": {"public": True}} if any("skus" in sql for sql in more) else {}),
         },
     }
     # Where no group is hidden, the loss is large; partition selection is not tried with such a loss.
@@ -107,17 +109,68 @@ def test_groups_of_a_declared_key_are_sqls(sql: str) -> None:
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
-def test_a_link_to_the_table_itself_declares_a_key() -> None:
-    """Of a table that is alone, a link to itself says that a key is one person's."""
-    connection, database = _opened(_TO_ITSELF)
+SETS = [
+    "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY oid, ROLLUP (sku))",
+    "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY GROUPING SETS ((oid, sku), (oid)))",
+    "SELECT AVG(n) FROM (SELECT pid, oid, COUNT(*) AS n FROM lines GROUP BY pid, ROLLUP (oid))",
+    "SELECT AVG(n) FROM (SELECT pid, oid, sku, SUM(qty) AS n FROM lines GROUP BY pid, CUBE (oid, sku) HAVING COUNT(*) > 1)",
+    "SELECT s, AVG(n) FROM (SELECT oid, GROUPING(sku) AS s, COUNT(*) AS n FROM lines GROUP BY oid, ROLLUP (sku)) GROUP BY s",
+    "SELECT COUNT(*) FROM (SELECT oid, sku FROM lines GROUP BY oid, ROLLUP (sku) ORDER BY 1) WHERE sku IS NULL",
+]
+
+
+@pytest.mark.parametrize("sql", SETS)
+def test_sets_whose_groups_are_of_one_unit_are_sqls(sql: str) -> None:
+    """Grouping sets of a derived table that all hold the unit, or a key of one, are groups of one unit each."""
+    connection, database = _opened(_UNIQUE)
+    assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("declared", [{}, _UNIQUE], ids=["nothing", "unique"])
+@pytest.mark.parametrize(
+    "sets", ["ROLLUP (oid, sku)", "CUBE (oid, sku)", "GROUPING SETS ((oid), (sku))", "sku, ROLLUP (oid)"]
+)
+def test_sets_of_hidden_groups_are_refused(sets: str, declared: dict[str, Any]) -> None:
+    """Where some set has groups across units that may be hidden, what is computed of all groups would be of a few."""
+    connection, _ = _opened(declared)
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.explain(f"SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY {sets})")
+    assert refused.value.code == "hidden_groups"
+
+
+def test_a_window_over_sets_within_units_is_refused() -> None:
+    """It would be laid on the groups of all sets together."""
+    connection, _ = _opened(_UNIQUE)
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.explain(
+            "SELECT MAX(r) FROM (SELECT pid, oid, RANK() OVER (PARTITION BY pid ORDER BY COUNT(*)) AS r FROM lines "
+            "GROUP BY pid, ROLLUP (oid))"
+        )
+    assert refused.value.code == "private_window"
+
+
+@pytest.mark.parametrize("declared", [_TO_ITSELF, _UNIQUE], ids=["link", "unique"])
+def test_a_lone_table_declares_a_key(declared: dict[str, Any]) -> None:
+    """Of a table that is alone, `unique` says that a key is one person's, as a link to itself does."""
+    connection, database = _opened(declared)
     sql = ANSWERED[0]
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
-def test_what_several_units_share_is_a_group_of_each() -> None:
+def test_a_unique_key_of_several_columns_is_declared_as_a_whole() -> None:
+    """One column of a key of several says nothing; all of them do."""
+    connection, database = _opened({"unique": [["oid", "sku"]]})
+    whole = "SELECT AVG(n) FROM (SELECT oid, sku, COUNT(*) AS n FROM lines GROUP BY oid, sku)"
+    assert _same(connection.query(whole).rows, database.execute(whole).fetchall())
+    with pytest.raises(dpsql.QueryRejected, match="add the unit's id to GROUP BY"):
+        connection.explain(ANSWERED[0])
+
+
+@pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
+def test_what_several_units_share_is_a_group_of_each(declared: dict[str, Any]) -> None:
     """A false declaration, and NULL, make groups within units, as GROUP BY pid, oid does; a notice says so."""
     shared = "INSERT INTO lines VALUES (3, 29, 's', 1), (3, 28, 's', 1), (NULL, 4, 's', 1), (NULL, 5, 's', 1)"
-    connection, database = _opened(_TO_ORDERS, shared)
+    connection, database = _opened(declared, shared)
     answer = connection.query(
         "SELECT COUNT(*), AVG(n) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid)"
     )
@@ -128,12 +181,13 @@ def test_what_several_units_share_is_a_group_of_each() -> None:
     assert not connection.query(within).notices
 
 
-def test_one_unit_moves_groups_of_its_own_alone() -> None:
+@pytest.mark.parametrize("declared", [_TO_ORDERS, _UNIQUE], ids=["link", "unique"])
+def test_one_unit_moves_groups_of_its_own_alone(declared: dict[str, Any]) -> None:
     """Where a declaration is false, the rows of a unit are in no other unit's groups: exact values change by its own."""
     sql = "SELECT n, COUNT(*) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid) GROUP BY n"
     crowd = [f"INSERT INTO lines VALUES (3, {who}, 's', 1)" for who in range(10, 20)]
-    many = dict(_opened(_TO_ORDERS, *crowd)[0].query(sql).rows)
-    less = dict(_opened(_TO_ORDERS, *crowd, "DELETE FROM lines WHERE pid = 11")[0].query(sql).rows)
+    many = dict(_opened(declared, *crowd)[0].query(sql).rows)
+    less = dict(_opened(declared, *crowd, "DELETE FROM lines WHERE pid = 11")[0].query(sql).rows)
     moved = {n: many.get(n, 0) - less.get(n, 0) for n in {*many, *less}}
     assert {n: by for n, by in moved.items() if by} == {1: 1, 2: 1, 3: 1}
 
@@ -155,6 +209,19 @@ def test_what_is_computed_of_hidden_groups_is_refused(sql: str) -> None:
         connection.explain(sql)
     assert refused.value.code == "hidden_groups"
     assert "add the unit's id to GROUP BY" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT AVG(n) FROM (SELECT k.sku, COUNT(*) AS n FROM lines JOIN skus k USING (sku) GROUP BY k.sku)",
+        "SELECT COUNT(*) FROM lines WHERE qty > ALL (SELECT AVG(qty) FROM lines l JOIN skus k ON k.sku = l.sku GROUP BY k.sku)",
+    ],
+)
+def test_groups_of_a_public_table_s_column_are_known(sql: str) -> None:
+    """As the refusal says: grouped by the public column that a key is joined to, no group is hidden."""
+    connection, database = _opened({}, "CREATE TABLE skus AS SELECT 's' || i AS sku FROM range(7) AS t(i)")
+    assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
 @pytest.mark.parametrize(

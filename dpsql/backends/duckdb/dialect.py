@@ -33,6 +33,7 @@ class DuckDBDialect:
     ignores_nulls: bool = True
     frames_of_groups: bool = True
     in_turn: bool = False
+    approximate: frozenset[str] = frozenset()
     by_place: frozenset[str] = frozenset()
     work: Mapping[str, WorkRule] = field(default_factory=dict)
 

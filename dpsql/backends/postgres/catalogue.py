@@ -51,7 +51,7 @@ CHECKS = """
 """The conditions of a table's CHECK constraints that hold for all its rows."""
 
 KEYS = """
-    SELECT n.nspname, c.relname, CASE k.contype WHEN 'p' THEN 'PRIMARY KEY' ELSE 'FOREIGN KEY' END,
+    SELECT n.nspname, c.relname, CASE k.contype WHEN 'p' THEN 'PRIMARY KEY' WHEN 'u' THEN 'UNIQUE' ELSE 'FOREIGN KEY' END,
            ARRAY(SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u (number, place)
                  JOIN pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = u.number ORDER BY place),
            t.relname,
@@ -60,11 +60,11 @@ KEYS = """
     FROM pg_constraint AS k
     JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
     LEFT JOIN pg_class AS t ON t.oid = k.confrelid
-    WHERE k.contype IN ('p', 'f') AND k.convalidated AND NOT c.relispartition
+    WHERE k.contype IN ('p', 'u', 'f') AND k.convalidated AND NOT c.relispartition
       AND (t.oid IS NULL OR t.relnamespace = c.relnamespace)
     ORDER BY n.nspname, c.relname, k.conname
 """
-"""The primary and foreign keys, as `declared_keys.table_keys` reads them."""
+"""The primary, unique and foreign keys, as `declared_keys.table_keys` reads them."""
 
 SERVER = """
     SELECT current_database(), current_setting('server_version_num')::int, current_setting('server_encoding'),

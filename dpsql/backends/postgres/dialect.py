@@ -12,7 +12,7 @@ from dpsql.backends.dialect import TABLES, fits
 from dpsql.backends.postgres import columns, values
 from dpsql.backends.postgres.functions import SPELLINGS, WORK
 from dpsql.backends.quoting import identifier
-from dpsql.backends.spellings import written
+from dpsql.backends.spellings import APPROXIMATE, written
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Column, WorkRule
 from dpsql.plan.nodes import (
@@ -87,6 +87,7 @@ class PostgresDialect:
     ignores_nulls: bool = False
     frames_of_groups: bool = True
     in_turn: bool = True
+    approximate: frozenset[str] = APPROXIMATE
     by_place: frozenset[str] = _BY_PLACE
     work: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 

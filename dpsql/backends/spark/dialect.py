@@ -12,7 +12,7 @@ from dpsql.backends.dialect import fits
 from dpsql.backends.quoting import identifier
 from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, WORK, held
-from dpsql.backends.spellings import written
+from dpsql.backends.spellings import APPROXIMATE, written
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Column, Windowed, WorkRule
 from dpsql.plan.nodes import (
@@ -78,6 +78,7 @@ class SparkDialect:
     ignores_nulls: bool = True
     frames_of_groups: bool = False
     in_turn: bool = False
+    approximate: frozenset[str] = APPROXIMATE
     by_place: frozenset[str] = _BY_PLACE
     work: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 

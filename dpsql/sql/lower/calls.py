@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.analysis.integer_bits import WIDE, bits
 from dpsql.analysis.intervals import interval
 from dpsql.analysis.text_bounds import require_bounded_text
 from dpsql.backends import trial
@@ -29,7 +30,6 @@ from dpsql.sql.read.rejection import Source
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
-_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
 """Most calls in an expression in which aliases, BETWEEN and CASE operands, and columns of derived tables, are written out.
@@ -121,15 +121,10 @@ def _as_text(argument: Expr) -> Expr:
     )
 
 
-def bits(expr: Expr) -> int:
-    """How many bits a whole number has in the engine: those of a column's type, in derived tables too, and 64 if computed."""
-    return _BITS.get(expr.facts.engine_type, expr.facts.bits) if isinstance(expr, Column) else 64
-
-
 def _own_bits(argument: Expr) -> Expr:
-    """A number with the bits that its column has: read as 64, a negative one has more."""
+    """A number with the bits that DuckDB's type of it has: of 64, a negative one has more."""
     low = interval(argument).low
-    if bits(argument) == 64 or (low is not None and low >= 0):
+    if bits(argument) == WIDE or (low is not None and low >= 0):
         return argument
     return call("bit_and", argument, Literal(2 ** bits(argument) - 1, Type.INTEGER)) or argument
 

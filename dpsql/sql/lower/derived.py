@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.floats import are_floats, is_float
+from dpsql.analysis.integer_bits import bits
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
 from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal, size_of
@@ -33,7 +34,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.lower.calls import bits, is_widened
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest

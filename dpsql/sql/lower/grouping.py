@@ -208,11 +208,25 @@ class Grouping(ABC):
         nodes, every = self.source.take(group, "expressions", "all")
         nodes = keys_of(self.source, nodes or ())
         if every:
-            nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
+            nodes = [
+                node
+                for place, (_, node) in enumerate(items)
+                if not aggregates(node)
+                and not self._of_output(node, items)
+                and not self._of_aliases(node, items[:place])
+            ]
         targets = [(node, self._group_target(node, items)) for node in nodes or ()]
-        # Beside other keys, one value for all rows makes no other groups.
+        # Beside other keys, one value for all rows makes no other groups; alone, it makes one, also of no private rows, as a
+        # value that the policy lists does.
         varying = [node for node, target in targets if not self.is_constant(target)]
-        self.group_all(varying or nodes or (), items)
+        self.group_all(varying if varying or is_private(self.input) else nodes, items)
+
+    def _of_aliases(self, node: exp.Expr, before: Sequence[Item]) -> bool:
+        """Whether an item reads nothing but aliases of items before it, which are keys or aggregates: each group has one value."""
+        named = {fold(alias) for alias, _ in before if alias is not None}
+        read = [self.lone_name(part) for part in node.find_all(exp.Column)]
+        nested = node.find(exp.Query, exp.Window) is not None
+        return bool(read) and not nested and all(name in named and not self.is_column(name) for name in read)
 
     def is_constant(self, node: exp.Expr) -> bool:
         """Whether a group key has one value for all rows."""
@@ -274,7 +288,12 @@ class Grouping(ABC):
             )
         expr = exactly(self.scope.scalars.lower(target))
         if not any(columns(expr)):
-            self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
+            self.source.refuse(
+                node,
+                "constant",
+                "a constant is no group key",
+                "leave it out of GROUP BY; HAVING COUNT(*) > 0 has no row of no rows",
+            )
         self.check_key(node, expr)
         if expr not in self.keys:
             self.keys.append(expr)

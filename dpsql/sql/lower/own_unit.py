@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from sqlglot import exp
@@ -12,7 +12,7 @@ from dpsql.analysis.intervals import conditions
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity, separated_column, separated_identity
 from dpsql.plan.expr import Expr
-from dpsql.plan.nodes import OuterQuery, Relation, Release
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation
 from dpsql.plan.render import phrase
 from dpsql.sql.lower.public_groups import UncomputedGroups
 from dpsql.sql.lower.scope import Context, Scope
@@ -56,10 +56,29 @@ def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
     Of groups of one unit each none is released, and what is computed of the others has another meaning in SQL. A query
     that counts units in each group says itself that several share it, and so does one in which each unit has one row.
     """
-    release = outer.source
-    if not isinstance(release, Release) or any(
-        item.function == "count_units" for item in release.aggregations
-    ):
+    for release in _releases(outer):
+        _check_hidden(context, node, release)
+
+
+def _releases(part: OuterQuery | Relation) -> Iterator[Release]:
+    """The releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
+    match part:
+        case OuterQuery():
+            if isinstance(part.source, Release):
+                yield part.source
+            elif isinstance(part.source, SetOperation):
+                yield from _releases(part.source)
+        case SetOperation():
+            yield from _releases(part.left)
+            yield from _releases(part.right)
+        case PublicSubquery():
+            yield from _releases(part.outer)
+        case _:
+            return
+
+
+def _check_hidden(context: Context, node: exp.Expr, release: Release) -> None:
+    if any(item.function == "count_units" for item in release.aggregations):
         return
     if most_rows(release.input, context.facts) == 1:
         return
@@ -78,8 +97,10 @@ def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
             node.args.get("group") or node,
             "hidden_groups",
             f"groups of {name} that few privacy units have are not released, so that nothing can be computed of all groups",
-            f"if each {name} is one unit's, add the unit's id to GROUP BY, or let the data's owner declare it by `links`; if "
-            f"units share it, ask for groups of several units, HAVING COUNT(DISTINCT unit) > 1, or let the owner list its `values`",
+            f"if each {name} is one unit's, add the unit's id to GROUP BY, to each set of several, or let the data's owner declare "
+            "it by `unique` or `links`, which says nothing of sets without it; if units share it, ask for groups of several units, "
+            "HAVING COUNT(DISTINCT unit) > 1, group by the column of a public table that it is joined to, or let the owner list its "
+            "`values`",
         )
 
     context.needs.append(UncomputedGroups(release, refuse))

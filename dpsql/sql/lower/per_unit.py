@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, scale
 from dpsql.analysis.floats import is_float
+from dpsql.analysis.integer_bits import WIDE, bits
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.listed_keys import is_listed
 from dpsql.analysis.stability import most_rows
@@ -305,7 +306,14 @@ class Groups(Grouping):
             single = held is not None and not entry.adds and is_float(held)
             self.facts.append(
                 Facts(
-                    result, "", ends, nullable=entry.nullable, scale=digits, decimal=decimal, float32=single
+                    result,
+                    "",
+                    ends,
+                    nullable=entry.nullable,
+                    scale=digits,
+                    decimal=decimal,
+                    float32=single,
+                    bits=WIDE if held is None or entry.adds else bits(held),
                 )
             )
         return self._column(self.aggregated.index(item))

@@ -566,6 +566,14 @@ class Scope:
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = self.names_of(owner)
+        inner = [column for column in known if fold(column).startswith(f"{fold(name)}.")]
+        if inner:
+            self.source.refuse(
+                node,
+                "column",
+                f"{name} is a STRUCT, of which the fields are read that the policy declares",
+                f"name a field, as {inner[0]}, which is NULL where {name} is",
+            )
         hint = did_you_mean(name, known) or f"there are: {', '.join(known)}"
         self.source.refuse(node, "column", f"there is no column {name}", hint)
 

@@ -21,7 +21,7 @@ from dpsql.analysis.floats import is_float
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, Released, columns
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, Released, columns, windowed
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -41,18 +41,28 @@ from dpsql.policy import fold
 from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
-from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
+from dpsql.sql.lower.derived import answer, common_tables, project, put_together, set_operation, values
 from dpsql.sql.lower.determined import Determined
 from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
 from dpsql.sql.lower.group_conditions import over_derived
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
+from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.marks import mark
 from dpsql.sql.lower.no_rows import no_rows, without_rows
 from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.own_unit import check_hidden, check_unit, refuse_units
-from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
+from dpsql.sql.lower.per_unit import (
+    Groups,
+    Plain,
+    Selected,
+    are_of_one_unit,
+    derived,
+    distinct_of,
+    rows_of,
+    selected,
+)
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
 from dpsql.sql.lower.scope import Context, Scope, named
@@ -77,6 +87,10 @@ _SELECT = (
     "order",
     "limit",
     "offset",
+)
+_OVER_SETS = (
+    "a window over several grouping sets is laid on all of them together",
+    "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
 )
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 
@@ -175,12 +189,47 @@ def _select(
         return _Releasing(scope, node, relation).plan()
 
     if sets is not None:
-        return scope, release()
+        within = None if outermost or not is_private(relation) else _sets_within(scope, node, relation, sets)
+        return scope, within or release()
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
     if released and (empty := no_rows(scope, node, relation)) is not None:
         return scope, empty
     return scope, release() if released else selected(scope, node, relation, release)
+
+
+def _sets_within(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> Selected | None:
+    """The groups of each grouping set, below each other, where those of every set are of one unit each; else None."""
+    every = [key for keys in sets for key in keys]
+    for keys in sets:
+        trial = Groups(scope, node, relation, alias=scope.context.fresh(node))
+        trial.group_all(keys, trial.items())
+        if not are_of_one_unit(trial.keys, relation):
+            return None
+    together: Source | None = None
+    for keys in sets:
+        groups = Groups(scope, node, relation, alias=scope.context.fresh(node))
+        items = groups.items()
+        groups.group_all(keys, items)
+        groups.leave_out(every, items)
+        outputs, having = groups.outputs(items), groups.having()
+        if groups.qualify() is not None or any(windowed(expr) for _, expr in outputs):
+            scope.source.refuse(node, "private_window", *_OVER_SETS)
+        rows: Relation = groups.grouped()
+        rows = rows if having is None else filtered(rows, [having])
+        source: Source = project(rows, scope.context.fresh(node), outputs)
+        together = (
+            source
+            if together is None
+            else put_together(
+                scope.context, node, SetKind.UNION_ALL, together, source, alias=scope.context.fresh(node)
+            )
+        )
+    if together is None or isinstance(together, Scan):
+        raise TypeError("there is a grouping set, whose groups are no table")
+    every_column = tuple(Output(column.name, column) for column in together.columns)
+    page = groups.count("limit"), groups.count("offset") or 0
+    return Selected(together, every_column, (), *page, distinct_of(scope, node), None)
 
 
 def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
@@ -199,12 +248,7 @@ def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) 
         parts = Parts.of(outer)
         first = parts if first is None else first
         if parts.shapes != first.shapes:
-            context.source.refuse(
-                node,
-                "private_window",
-                "a window over several grouping sets is laid on all of them together",
-                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
-            )
+            context.source.refuse(node, "private_window", *_OVER_SETS)
         source = answer(parts.outer_query(outer), context.fresh(node))
         together = (
             source

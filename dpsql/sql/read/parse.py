@@ -67,6 +67,7 @@ _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
+_PART = "a part of a text is SUBSTRING(s, start, length); elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)"
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
 """Words after which a colon says that they were an alias."""
@@ -443,14 +444,11 @@ def _check_pair(source: Source, before: TokenType | None, token: Token, followin
     would take a part of a value.
     """
     kind = token.token_type
-    listed = kind is TokenType.L_BRACKET and before in (
-        TokenType.COMMA,
-        TokenType.L_PAREN,
-        TokenType.ARRAY,
-    )
+    listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY)
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
-        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
+        hint = _PART if kind is TokenType.L_BRACKET and before in _VALUES else None
+        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
 
@@ -503,8 +501,8 @@ def _names_table(tokens: Sequence[Token]) -> bool:
     return last in (TokenType.FROM, TokenType.JOIN)
 
 
-def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:
-    raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
+def _refuse_token(source: Source, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint, position=source.at(token.start), text=source.text)
 
 
 def _without_units(text: str, tokens: Sequence[Token]) -> str:

@@ -11,6 +11,13 @@ from dpsql.policy import fold
 from dpsql.sql.read.rejection import Source
 
 _LISTED = "list the values as rows, with how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
+_IN_PLACE: Mapping[str, str] = {
+    "regr_count": "COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
+    **dict.fromkeys(("grouping_id", "groupingid"), "GROUPING(x, y)"),
+    "entropy": "counts of the values, and of these: SELECT -SUM(n / t * LOG2(n / t)) FROM "
+    "(SELECT x, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)",
+}
+"""Aggregates that are written by others, with how."""
 _INSTEAD: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
@@ -33,12 +40,13 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
 
 
 def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
-    """Refuses an aggregate that is none of those with these signatures, with what to write in its place.
+    """Refuses an aggregate that is none of those with these signatures, with what to write in its place, else their names.
 
     `across` says whether rows of several units are aggregated.
     """
     name = source.called(node)
-    known = f"there are: {', '.join(signatures)}"
+    names = dict.fromkeys(signature.partition("(")[0] for signature in signatures)
+    known = _IN_PLACE.get(fold(name)) or f"there are: {', '.join(names)}"
     why, instead = _INSTEAD.get(fold(name), ("", known))
     if why and across:
         source.refuse(node, "aggregate", f"{name} {why}", instead)
