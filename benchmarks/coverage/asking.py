@@ -119,7 +119,7 @@ def _said(asked: Asked, progress: Callable[[str], None]) -> Asked:
 def answers(path: Path, setting: Setting, statement: Statement, truth: Truth, runs: int) -> Asked:
     """So many answers to one statement in one setting, each with noise of its own."""
     (study,) = (one for one in STUDIES if one.name == setting.data)
-    policy = study.policy(setting.accountant, secret=setting.keys == "secret")
+    policy = study.policy(setting.accountant, statement, secret=setting.keys == "secret")
     cells: list[Cell] = []
     begun = time.perf_counter()
     try:

@@ -96,7 +96,7 @@ def of_answer(
 
 
 def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
-    """The numeric columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
     outer, copies = prepared.outer, prepared.above
     if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
         return ()
@@ -106,9 +106,8 @@ def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int
     exact = noiseless(outer)
     return tuple(
         place
-        for place, output in enumerate(outer.outputs)
+        for place in range(len(outer.outputs))
         if not exact[place]
-        and output.expr.type.numeric
         and not any(bounded[place : place + 1])
         and not any(_are_selected(trace.outputs[place], trace.release) for trace in found or ())
     )

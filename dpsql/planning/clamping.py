@@ -180,9 +180,13 @@ class Clamp:
         """
         return self.beyond(log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.evidence else 0.0)
 
-    def beyond(self, units: float) -> tuple[float, ...]:
-        """What so many units contribute beyond the point of each side: each twice the point, or the greatest contribution."""
-        return tuple(units * min(point, self.most - point) for point in self.points)
+    def beyond(self, units: float, spread: float = 1) -> tuple[float, ...]:
+        """What so many units contribute beyond the point of each side: each twice the point, or the greatest contribution.
+
+        Contributions are measured as the clamp does. For an l2 norm, the contribution of a unit to all its groups together
+        is `spread` times its norm, so its greatest norm is as much less than its greatest contribution.
+        """
+        return tuple(units * max(0, min(point, self.most / spread - point)) for point in self.points)
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""

@@ -7,6 +7,7 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,8 +29,8 @@ NOTHING = (0.0, 0.0)
 MANY_GROUPS = 64
 """Divided evenly among more groups, what is overlooked is less than a twentieth of the noise, and is left out."""
 SPREAD = 1.5
-"""What units lose in all their groups, in parts of what they have beyond the clamp: more than one for l2 norms. Measured on
-amounts of real units, where it was 1.1 to 1.7."""
+"""What units lose in all their few groups, in parts of what they have beyond the clamp: more than one for l2 norms.
+Measured on amounts of real units, where it was 1.1 to 1.7."""
 
 WITHIN = 0.5
 """The part of what is tolerated in a group of average size that needs no allowance: it is a fifth of the noise."""
@@ -55,10 +56,11 @@ def allowances(
 
     There is none for a mean from one vector, for a quantile, and where no clamp is chosen.
 
-    Claim: if units lose in a group as much of what they have there as in others, it is what they lose there, for as many
-    units as are tolerated and overlooked, less the part `WITHIN` of what is tolerated in a group of average size.
+    Claim: it is what as many units as are tolerated and overlooked lose there, whichever loses more: units with few groups
+    each, less the part `WITHIN` of what is tolerated in a group of average size; or, under an l2 norm, units that are spread
+    over the groups as all units together are, less what falls on a group of average size.
     Why: what units lose falls on the groups in proportion to what they have there, so the largest group loses most. The
-    noise is the same in all groups, and the clamp was chosen for those of average size.
+    noise is the same in all groups, and the clamp was chosen for those of average size. See `_spread` for the second.
     """
     moments = AGGREGATES[item.function].moments
     nothing = (np.zeros((len(rows), 2)),) * len(moments)
@@ -74,22 +76,42 @@ def allowances(
             found.append(nothing[0])
             continue
         lattice, shares = _lattice(plan, item, moment), _shares(plan, table, item, moment)
-        found.append(_in_groups(plan.clamps[clamp], lattice, shares, confidence)[list(rows)])
+        most = plan.analysis.bound.groups
+        found.append(_in_groups(plan.clamps[clamp], lattice, shares, most, confidence)[list(rows)])
     return tuple(found)
 
 
 def _in_groups(
-    clamp: Clamp, lattice: Lattice | None, shares: NDArray[np.float64], confidence: float
+    clamp: Clamp, lattice: Lattice | None, shares: NDArray[np.float64], most: int, confidence: float
 ) -> Allowances:
-    """The allowances for a moment in all groups, of which each has such a share."""
+    """The allowances for a moment in all groups, of which each has such a share; a unit is in `most` groups at most."""
     groups = max(1, len(shares))
     overlooked = np.array(_amounts(clamp, lattice, clamp.overlooked(confidence)))
     even = 1 / groups if groups <= MANY_GROUPS else 0.0
     found = np.outer(np.maximum(shares, even), overlooked)
-    if clamp.evidence:
-        tolerated = np.array(_amounts(clamp, lattice, clamp.beyond(clamp.tolerated)))
-        found += np.outer(np.maximum(0, SPREAD * shares - WITHIN / groups), tolerated) * (groups > 1)
+    if clamp.evidence and groups > 1:
+        of_few = np.array(_amounts(clamp, lattice, clamp.beyond(clamp.tolerated)))
+        of_many = np.zeros(2)
+        if clamp.euclidean:
+            spread = _spread(shares, most)
+            of_many += _amounts(clamp, lattice, clamp.beyond(spread * clamp.tolerated, spread))
+        found += np.maximum(
+            np.outer(np.maximum(0, SPREAD * shares - WITHIN / groups), of_few),
+            np.outer(np.maximum(0, shares - 1 / groups), of_many),
+        )
     return found
+
+
+def _spread(shares: NDArray[np.float64], most: int) -> float:
+    """How many times its l2 norm a unit contributes to all groups, if it is spread over them as all units are.
+
+    Claim: a unit with the norm r loses `spread` times r - R in all groups under a clamp at R, of which each group bears its
+    share. No unit with `most` groups has a larger ratio than the root of `most`.
+    Why: with the shares s of the groups it contributes r·s/‖s‖ to them, whose sum is r/‖s‖, and is scaled by R/r.
+    Source: the inequality of Cauchy and Schwarz.
+    """
+    norm = float(np.linalg.norm(shares))
+    return max(1.0, min(1 / norm, math.sqrt(most))) if norm else 1.0
 
 
 def _shares(

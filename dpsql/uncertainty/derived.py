@@ -89,8 +89,7 @@ class DerivedIntervals:
         found = [ends for drawn in corners if (ends := _ends(drawn[column, row], float(value), confidence))]
         if len(found) < len(corners) or not found:
             return None
-        low, high = min(ends[0] for ends in found), max(ends[1] for ends in found)
-        return (low, high) if low < high else None
+        return min(ends[0] for ends in found), max(ends[1] for ends in found)
 
     def _simulated(self) -> tuple[int, list[Floats]]:
         """How many rows there are without a limit; and the values of each corner, of the shape (columns, rows, 1 + draws)."""

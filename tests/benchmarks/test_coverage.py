@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -55,19 +56,21 @@ def test_statements_have_titles_and_keys() -> None:
     )
     assert (one.title, one.keys) == ("all", 0)
     assert (other.sql, other.keys) == ("SELECT a, b, SUM(x) FROM t GROUP BY a, b", 2)
+    assert [*one.aggregated, *other.aggregated] == ["x"]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_each_study_has_enough_statements_and_valid_policies(study: Study) -> None:
-    """Titles are different, and where keys are secret the policy does not tell them."""
+    """Titles are different, and where keys are secret the policy tells those alone that the statement adds up."""
     titles = [one.title for one in study.statements]
     assert len(set(titles)) == len(titles) >= 10
     assert all(len(one.kinds) >= 1 for one in study.statements)
-    for secret in (False, True):
-        policy = load(study.policy("zcdp", secret=secret))
+    for secret, statement in itertools.product((False, True), study.statements):
+        policy = load(study.policy("zcdp", statement, secret=secret))
         for table, column in study.keys:
             rule = policy.tables[table].columns[column]
-            assert (rule.values is None and rule.bounds is None) == secret
+            hidden = secret and column not in statement.aggregated
+            assert (rule.values is None and rule.bounds is None) == hidden
 
 
 def test_the_program_prints_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:

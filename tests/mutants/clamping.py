@@ -492,10 +492,18 @@ FAULTS = (
     Fault(
         "cut-off-spread-evenly",
         "dpsql.uncertainty.cut_off:allowances",
-        "_in_groups(plan.clamps[clamp], lattice, shares, confidence)",
-        "_in_groups(plan.clamps[clamp], lattice, 0 * shares + 1 / len(shares), confidence)",
+        "_in_groups(plan.clamps[clamp], lattice, shares, most, confidence)",
+        "_in_groups(plan.clamps[clamp], lattice, 0 * shares + 1 / len(shares), most, confidence)",
         "intervals of the largest groups miss what a clamp cuts off there",
         "tests/statistical/test_unequal_groups.py::test_the_largest_groups_hold_as_often_as_others[counts-zcdp]",
+    ),
+    Fault(
+        "units-of-many-groups-lose-as-those-of-few",
+        "dpsql.uncertainty.cut_off:_in_groups",
+        "clamp.beyond(spread * clamp.tolerated, spread)",
+        "clamp.beyond(0, spread)",
+        "intervals of large groups miss what units lose that are spread over many groups",
+        "tests/statistical/test_unequal_groups.py::test_large_groups_hold_what_units_lose_that_are_in_most_groups",
     ),
     Fault(
         "simulations-without-what-is-cut-off",

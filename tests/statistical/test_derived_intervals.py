@@ -40,6 +40,9 @@ CHOSEN = {
     "a sum of chosen rows": f"SELECT SUM(n) AS y FROM {BY_KIND} WHERE n > 10",
     "a sum of the greatest": f"SELECT SUM(n) AS y FROM (SELECT n FROM {BY_KIND} ORDER BY n DESC LIMIT 3)",
     "a choice": f"SELECT SUM(GREATEST(n, 200)) AS y FROM {BY_KIND}",
+    "a word for a count": f"SELECT kind, CASE WHEN n > 200 THEN 'many' ELSE 'few' END AS y FROM {BY_KIND}",
+    "a comparison": f"SELECT kind, n > 200 AS y FROM {BY_KIND}",
+    "a text": f"SELECT kind, n || ' persons' AS y FROM {BY_KIND}",
 }
 
 
@@ -121,6 +124,15 @@ def test_simulating_charges_nothing_and_is_the_same_again(con: dpsql.Connection)
     assert result.intervals() == result.intervals()
     assert result.intervals(0.5) != result.intervals()
     assert str(con.budget()) == spent
+
+
+@pytest.mark.parametrize("digits", [0, -3])
+def test_what_rounding_hides_is_a_point(con: dpsql.Connection, digits: int) -> None:
+    """A rounded share that no noise changes has an interval without width, and is not left without one."""
+    sql = f"SELECT kind, ROUND(n / SUM(n) OVER (), {digits}) AS y FROM {BY_KIND}"
+    result = con.query(sql, epsilon=1000)
+    assert [ends[-1] for ends in result.intervals()] == [(0.0, 0.0)] * 8
+    assert result.notices == ()
 
 
 def test_many_groups_are_not_simulated(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:

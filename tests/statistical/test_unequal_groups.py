@@ -72,3 +72,42 @@ def test_the_largest_groups_hold_as_often_as_others(
     assert sum(every) / len(every) >= 0.92
     # Noise apart, small groups are as they were.
     assert np.median([each for key in range(12, GROUPS) for each in widths[key]]) < 1.4
+
+
+MANY_UNITS, MANY, FEWER_RUNS = 8000, 200, 30
+
+
+def test_large_groups_hold_what_units_lose_that_are_in_most_groups() -> None:
+    """A unit of many groups has several times its l2 norm in them all, and loses as many times what its norm does.
+
+    The number of rows of a unit has a power law of 1.8, and each row is in a group as if drawn from all rows.
+    """
+    draws = np.random.default_rng(11)
+    rows = np.minimum(400, np.ceil(draws.random(MANY_UNITS) ** (-1 / 1.8))).astype(int)
+    places = np.arange(1, MANY + 1) ** -1.0
+    units = np.repeat(np.arange(MANY_UNITS), rows)
+    groups = draws.choice(MANY, len(units), p=places / places.sum())
+    columns = {"g": {"type": "integer", "values": [*range(MANY)], "nullable": False}}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**6, "delta": 1e-4, "accountant": "zcdp"},
+        "tables": {"t": {"unit": "u", "rows_per_unit": 1000, "columns": columns}},
+    }
+    truth = np.bincount(groups, minlength=MANY)
+    held = np.zeros(MANY)
+    with duckdb.connect() as made:
+        frame = pd.DataFrame({"u": units, "g": groups})
+        made.register("frame", frame)
+        made.execute("CREATE TABLE t AS SELECT * FROM frame")
+        made.unregister("frame")
+        with dpsql.connect(made, policy=policy, ledger=":memory:", replay=False, epsilon=3) as con:
+            for _ in range(FEWER_RUNS):
+                result = con.query("SELECT g, COUNT(*) FROM t GROUP BY g")
+                ends = {row[0]: found[1] for row, found in zip(result.rows, result.intervals(), strict=True)}
+                held += [
+                    (found := ends[key]) is not None and found[0] <= count <= found[1]
+                    for key, count in enumerate(truth)
+                ]
+    assert held[0] / FEWER_RUNS >= least_share(FEWER_RUNS, 0.95)
+    assert held.mean() / FEWER_RUNS >= 0.9

@@ -28,12 +28,16 @@ BUDGET = {"epsilon": 10**9, "delta": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with its title; its first `keys` columns are those of GROUP BY, and `kinds` are the aggregates of the others."""
+    """A statement with its title; its first `keys` columns are those of GROUP BY, and `kinds` are the aggregates of the others.
+
+    `aggregated` are the names of the columns that its aggregates read.
+    """
 
     title: str
     sql: str
     keys: int
     kinds: tuple[str, ...] = ()
+    aggregated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Study:
     """A data set with its policy and statements.
 
     `load` puts its tables into a database, those of TPC-H at a scale factor. `keys` are columns by table whose values and bounds the policy
-    does not tell where keys are secret.
+    does not tell where keys are secret, but to statements whose aggregates read them: these need their bounds.
     """
 
     name: str
@@ -50,11 +54,13 @@ class Study:
     keys: tuple[tuple[str, str], ...]
     statements: tuple[Statement, ...]
 
-    def policy(self, accountant: str, *, secret: bool) -> dict[str, Any]:
-        """The policy under an accountant, with public or secret keys."""
+    def policy(self, accountant: str, statement: Statement, *, secret: bool) -> dict[str, Any]:
+        """The policy under an accountant for a statement, with public or secret keys."""
         own = {"budget": {**BUDGET, "accountant": accountant}, "max_epsilon": None}
         found = copy.deepcopy(dict(self.rules)) | own
         for table, column in self.keys if secret else ():
+            if column in statement.aggregated:
+                continue
             declared = found["tables"][table]["columns"][column]
             declared.pop("values", None)
             declared.pop("bounds", None)
@@ -69,7 +75,7 @@ def statements(text: str) -> tuple[Statement, ...]:
     r"""The statements of a file: each has its title in a comment above it.
 
     >>> statements("-- by a\nSELECT a, COUNT(*) FROM t GROUP BY a;")
-    (Statement(title='by a', sql='SELECT a, COUNT(*) FROM t GROUP BY a', keys=1, kinds=('count',)),)
+    (Statement(title='by a', sql='SELECT a, COUNT(*) FROM t GROUP BY a', keys=1, kinds=('count',), aggregated=frozenset()),)
     """
     parts = re.split(r"^-- (.+)$", text, flags=re.MULTILINE)[1:]
     return tuple(
@@ -81,7 +87,9 @@ def _statement(title: str, sql: str) -> Statement:
     tree = sqlglot.parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
     keys = _count_keys(tree)
-    return Statement(title, sql, keys, tuple(map(_kind, tree.selects[keys:])))
+    aggregates = tree.find_all(exp.Sum, exp.Avg, exp.Stddev, exp.Corr, exp.Median, exp.PercentileCont)
+    read = frozenset(column.name for each in aggregates for column in each.find_all(exp.Column))
+    return Statement(title, sql, keys, tuple(map(_kind, tree.selects[keys:])), read)
 
 
 def _kind(item: exp.Expr) -> str:
