@@ -368,6 +368,11 @@ def _is_alike(part: Expr) -> bool:
     return all(each.type is not Type.VARCHAR for each in (part, *part.arguments))
 
 
+def is_computed(condition: Expr) -> bool:
+    """Whether a condition on values that are listed is computed for each of them: whether it is the same on each engine."""
+    return all(map(_is_alike, walk(condition)))
+
+
 def _elsewhere(expr: Expr, known: Known) -> bool:
     """Whether values may lie outside Python's calendar, where they are shown in other ways."""
     return expr.type.temporal and not interval(expr, known).bounded

@@ -31,6 +31,7 @@ from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered, named_items
@@ -305,7 +306,14 @@ class Groups(Grouping):
             single = held is not None and not entry.adds and is_float(held)
             self.facts.append(
                 Facts(
-                    result, "", ends, nullable=entry.nullable, scale=digits, decimal=decimal, float32=single
+                    result,
+                    "",
+                    ends,
+                    nullable=entry.nullable,
+                    scale=digits,
+                    decimal=decimal,
+                    float32=single,
+                    widened=held is not None and is_widened(held),
                 )
             )
         return self._column(self.aggregated.index(item))
