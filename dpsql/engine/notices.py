@@ -41,6 +41,8 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     SemiJoin,
+    SetKind,
+    SetOperation,
     inputs,
 )
 from dpsql.plan.noiseless import noiseless
@@ -356,11 +358,16 @@ def _near_zero(table: ReleasedTable, item: Aggregation) -> int:
 
 
 def _is_restricted(relation: Relation) -> bool:
-    """Return whether a condition, or a join, may leave no row of a relation."""
-    restricts = isinstance(relation, (Filter, SemiJoin)) or (
-        isinstance(relation, Join) and relation.kind is JoinKind.INNER
-    )
-    return restricts or any(map(_is_restricted, inputs(relation)))
+    """Return whether a condition, a join or a set operation may leave no row of a relation."""
+    match relation:
+        case (
+            Filter()
+            | SemiJoin()
+            | Join(kind=JoinKind.INNER)
+            | SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT)
+        ):
+            return True
+    return any(map(_is_restricted, inputs(relation)))
 
 
 def _are_chosen(plan: MeasurementPlan) -> list[bool]:
