@@ -422,6 +422,11 @@ def _is_of_calendar(expr: Expr) -> bool:
     return around.bounded and around.meet(limits(expr.type)) == around
 
 
+def is_computed(condition: Expr) -> bool:
+    """Whether a condition on values that are listed is computed for each of them: whether it is the same on each engine."""
+    return all(map(_is_alike, walk(condition)))
+
+
 def _elsewhere(expr: Expr, known: Known) -> bool:
     """Whether values may lie outside Python's calendar, where they are shown in other ways."""
     return expr.type.temporal and not interval(expr, known).bounded

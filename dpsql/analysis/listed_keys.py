@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.domains import Listed, listed
+from dpsql.analysis.images import is_computed
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns, substituted
 from dpsql.plan.nodes import (
@@ -39,7 +40,7 @@ def measures_presence(release: Release) -> bool:
 
 
 def lists_keys(release: Release) -> bool:
-    """Whether the rows of a release are those of a whole table, but for conditions on keys alone."""
+    """Whether the rows of a release are those of a whole table, but for conditions on keys alone that are computed of the keys."""
     return _is_whole(release.input, [key.expr for key in release.keys])
 
 
@@ -49,7 +50,8 @@ def _is_whole(relation: Relation, keys: Sequence[Expr]) -> bool:
             return True
         case Filter():
             read = {column for key in keys for column in columns(key)}
-            return read.issuperset(columns(relation.predicate)) and _is_whole(relation.input, keys)
+            known = read.issuperset(columns(relation.predicate)) and is_computed(relation.predicate)
+            return known and _is_whole(relation.input, keys)
         case Project():
             items: dict[Column, Expr] = dict(zip(relation.columns, relation.items, strict=True))
             return _is_whole(relation.input, [substituted(key, items) for key in keys])

@@ -134,7 +134,7 @@ def missing_groups(table: ReleasedTable) -> Iterator[str]:
         )
 
 
-def known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
+def known_groups(table: ReleasedTable, *, chosen: bool, shown: bool) -> Iterator[str]:
     """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
     analysis = table.plan.analysis
     if analysis.undecided and table.rows and analysis.release.top is None:
@@ -153,13 +153,22 @@ def known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
             "The best are chosen among all groups that are listed, or within bounds, and groups without rows may be among them: "
             "COUNT(*) beside them shows how many rows each has."
         )
-    elif chosen and not measures_presence(analysis.release):
-        empty = len(may_have_no_rows(table.plan, table))
+    elif (chosen or shown) and not measures_presence(analysis.release):
+        holds = occupied(table.plan, table)
+        empty = sum(holds[place] for place in may_have_no_rows(table.plan, table))
         if empty:
             yield (
-                f"{empty:,} of the {len(table.rows):,} groups that are put in order may have no rows, by their noisy counts: "
+                f"{empty:,} of the {sum(holds):,} groups{' that are put in order' * chosen} may have no rows, by their noisy values: "
                 "HAVING COUNT(*) > 0 leaves out those whose count is not above 0."
             )
+
+
+def shows_all_groups(outer: OuterQuery) -> bool:
+    """Return whether the groups of a release are shown, or read further, without a condition on them."""
+    return any(
+        isinstance(part, OuterQuery) and isinstance(part.source, Release) and part.having is None
+        for part in plan_parts(outer)
+    )
 
 
 def is_ordered(outer: OuterQuery) -> bool:

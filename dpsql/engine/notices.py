@@ -8,10 +8,12 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 
-from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates.count import COUNT
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.engine.group_notices import (
@@ -21,6 +23,7 @@ from dpsql.engine.group_notices import (
     missing_groups,
     nothing_selected,
     shortfall,
+    shows_all_groups,
     totals_of_shown_groups,
     withheld_groups,
 )
@@ -32,10 +35,14 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
+    Join,
+    JoinKind,
     OuterQuery,
     Relation,
     Release,
     SemiJoin,
+    SetKind,
+    SetOperation,
     inputs,
 )
 from dpsql.plan.noiseless import noiseless
@@ -50,11 +57,12 @@ from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import RowProvenance, has_interval
+from dpsql.uncertainty.cells import RowProvenance, has_interval, intervals_of
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
+_COUNT_IF = re.compile(r"\bCOUNT_?IF\s*\(", re.ASCII | re.IGNORECASE)
 _FAR = 10**6
 """How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
 _MATTERS = 0.01
@@ -84,13 +92,14 @@ def of_answer(
     """
     outer = prepared.outer
     chosen, bare = () if origins is None else origins.chosen, _bare_columns(prepared, bounded)
-    ordered = is_ordered(outer)
+    ordered, shown = is_ordered(outer), shows_all_groups(outer)
     return lambda result: (
         *of_statement(outer),
         *_chosen(chosen, result),
         *totals_of_shown_groups(outer, tables),
         *_answer(tables, result, released=provenance(outer) is not None),
-        *(notice for table in tables for notice in known_groups(table, chosen=ordered)),
+        *_counts_of_no_rows(prepared.asked.sql, tables),
+        *(notice for table in tables for notice in known_groups(table, chosen=ordered, shown=shown)),
         *_bare(bare, result),
     )
 
@@ -160,6 +169,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) 
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
         yield from _uncounted(table.plan)
+        yield from _uncounted_sums(table)
         yield from _ranks(table)
     yield from dict.fromkeys(notice for table in tables for notice in _withheld_values(table))
 
@@ -294,25 +304,69 @@ def _withheld_values(table: ReleasedTable) -> Iterator[str]:
 
 
 def _uncounted(plan: MeasurementPlan) -> Iterator[str]:
-    """Yield a notice for each quantile that is a value at random if it is over no rows, where nothing says whether it is."""
+    """Yield a notice for each quantile that is a value at random if it is over no values, where nothing says whether it is."""
     release = plan.analysis.release
-    groups = bool(release.keys) and plan.selection is None
+    groups = bool(release.keys)
     if release.top is not None:
         return
     for item, ranked in zip(release.aggregations, _are_chosen(plan), strict=True):
-        filtered = has_condition(item)
-        none = groups or filtered or _is_restricted(release.input)
+        none = groups or has_condition(item) or _is_restricted(release.input)
         if ranked and none and not is_told_of_nobody(plan, item):
             yield (
-                f"{call_text(item)} has no count beside it: over no rows it is a value at random within its bounds. "
-                f"{'A COUNT with the same FILTER' if filtered else 'COUNT(*)'} beside it says whether anybody is there, and it is "
-                "NULL where nobody is."
+                f"{call_text(item)} has no count of its values beside it: over no values it is a value at random within its bounds. "
+                f"{_count_of(item)} beside it says whether there are any, and it is NULL where there are none."
             )
 
 
+def _count_of(item: Aggregation) -> str:
+    """The count of an aggregate's values, as it is written in SQL."""
+    if has_condition(item):
+        return "A COUNT with the same FILTER"
+    return "COUNT(*)" if item.argument is None else f"COUNT({phrase(item.argument)})"
+
+
+def _uncounted_sums(table: ReleasedTable) -> Iterator[str]:
+    """Yield a notice for each sum that may be over no values, by its interval, where no count says whether it is."""
+    plan, release = table.plan, table.plan.analysis.release
+    for item in release.aggregations if release.top is None else ():
+        if AGGREGATES[item.function].moments != (Moment.TOTAL,) or is_told_of_nobody(plan, item):
+            continue
+        near = _near_zero(table, item)
+        if near:
+            yield (
+                f"{call_text(item)} may be over no values{f' in {near:,} of {len(table.rows):,} groups' * bool(release.keys)}, where SQL "
+                f"has NULL and it is a noisy number near 0. {_count_of(item)} beside it says whether there are any, and it is NULL "
+                "where there are none."
+            )
+
+
+def _counts_of_no_rows(text: str, tables: Sequence[ReleasedTable]) -> Iterator[str]:
+    """Yield a notice if the text of a statement has COUNT_IF, and a count under a condition may be 0."""
+    if _COUNT_IF.search(text) and any(
+        item.function == COUNT.name and has_condition(item) and _near_zero(table, item)
+        for table in tables
+        for item in table.plan.analysis.release.aggregations
+    ):
+        yield "COUNT_IF of no rows is 0, where DuckDB has NULL."
+
+
+def _near_zero(table: ReleasedTable, item: Aggregation) -> int:
+    """In how many rows the 95% interval of an aggregate holds 0."""
+    ends = intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)
+    return sum(end is not None and end[0] <= 0 <= end[1] for end in ends)
+
+
 def _is_restricted(relation: Relation) -> bool:
-    """Return whether a condition may leave no row of a relation."""
-    return isinstance(relation, (Filter, SemiJoin)) or any(map(_is_restricted, inputs(relation)))
+    """Return whether a condition, a join or a set operation may leave no row of a relation."""
+    match relation:
+        case (
+            Filter()
+            | SemiJoin()
+            | Join(kind=JoinKind.INNER)
+            | SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT)
+        ):
+            return True
+    return any(map(_is_restricted, inputs(relation)))
 
 
 def _are_chosen(plan: MeasurementPlan) -> list[bool]:

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.count import COUNT
+from dpsql.analysis.nullability import never_null
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.types import Value
@@ -137,16 +138,18 @@ def has_condition(item: Aggregation) -> bool:
 
 
 def is_told_of_nobody(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Return whether a count of just the rows that an aggregate reads, but for NULL values, says that it is over nobody."""
-    if not has_condition(item):
-        return is_counted(plan, item)
-    items = plan.analysis.release.aggregations
-    same = (each for each in items if each.function in _OF_VALUES and each.argument == item.argument)
-    return (
-        any(same)
-        or any(_counts_filtered(each, item) for each in items)
-        or plan.is_measured(statistic_of(plan.analysis, item, Moment.COUNT))
-    )
+    """Return whether a count of just the values that an aggregate reads says that it is over nobody: of rows, if none is NULL."""
+    items, release = plan.analysis.release.aggregations, plan.analysis.release
+    condition = _filter(item.argument)
+    value = item.argument if condition is None else condition[1]
+    if any(_counts_values(each, item) for each in items):
+        return True
+    of_values = statistic_of(plan.analysis, replace(item, rank=None, interval_end=0), Moment.COUNT)
+    if plan.is_measured(of_values) and not any(_counts(each, item) for each in items):
+        return True  # what is shown decides before what is measured
+    if value is not None and not never_null(value, release.input):
+        return False
+    return any(_counts_filtered(each, item) for each in items) if condition else is_counted(plan, item)
 
 
 def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
@@ -162,8 +165,12 @@ def _counts(count: Aggregation, item: Aggregation) -> bool:
     """Return whether an aggregate counts rows, units or values without which another is over nobody."""
     if count.function in _OF_ROWS:
         return True
-    same = count.function in _OF_VALUES and count.argument == item.argument
-    return same or _counts_filtered(count, item)
+    return _counts_values(count, item) or _counts_filtered(count, item)
+
+
+def _counts_values(count: Aggregation, item: Aggregation) -> bool:
+    """Return whether an aggregate counts the values of another."""
+    return count.function in _OF_VALUES and count.argument == item.argument
 
 
 def _counts_filtered(count: Aggregation, item: Aggregation) -> bool:

@@ -70,9 +70,26 @@ def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
 
 
 def may_have_no_rows(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
-    """The rows of a released table whose keys are public and whose noisy counts, if there are any, do not exclude zero."""
+    """The rows of a released table whose keys are public and whose noisy counts, or else sums, do not exclude zero."""
     known = plan.analysis.domains is not None and plan.selection is None and bool(plan.analysis.release.keys)
-    return _empty(plan, table, range(len(table.rows)), CONFIDENCE) if known and any(_counts(plan)) else set()
+    if not known or not any(_counts(plan)):
+        return _without_sums(plan, table) if known else set()
+    return _empty(plan, table, range(len(table.rows)), CONFIDENCE)
+
+
+def _without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
+    """The rows of a released table of which the intervals of all sums and counts of values hold zero; none without these."""
+    added = [
+        item
+        for item in plan.analysis.release.aggregations
+        if item.rank is None and not AGGREGATES[item.function].ratio
+    ]
+    found = [intervals_of(plan, table, item, range(len(table.rows)), CONFIDENCE) for item in added]
+    return {
+        row
+        for row, ends in enumerate(zip(*found, strict=True))
+        if all(end is not None and end[0] <= 0 <= end[1] for end in ends)
+    }
 
 
 def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float) -> set[int]:

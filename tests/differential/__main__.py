@@ -7,12 +7,21 @@ import random
 import time
 from collections import Counter
 
+from differential.chains import chained, conditioned, empty_groups, of_floats
 from differential.extremes import failure, statements
 from differential.grammar import about_keys, of_nobody, statement
 from differential.search import loss_of, search, small_failure
 from differential.world import WHO, open_world
 
-DRAWS = {"any": statement, "keys": about_keys, "nobody": of_nobody}
+DRAWS = {
+    "any": statement,
+    "keys": about_keys,
+    "nobody": of_nobody,
+    "chains": chained,
+    "conditions": conditioned,
+    "floats": of_floats,
+    "empty": empty_groups,
+}
 
 
 def main() -> None:

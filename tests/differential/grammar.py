@@ -19,7 +19,7 @@ from differential.world import BOUNDS, DECIMALS, DOMAINS, FREE, PUBLIC, TABLES
 INT, REAL, TEXT, DATE, TIME, BOOL, UNIT, LINK = "int", "real", "text", "date", "time", "bool", "unit", "link"
 _KINDS = {
     "BIGINT": INT, "INTEGER": INT, "DOUBLE": REAL, "VARCHAR": TEXT, "DATE": DATE, "TIMESTAMP": TIME, "BOOLEAN": BOOL,
-    "DECIMAL(6, 2)": REAL,
+    "DECIMAL(6, 2)": REAL, "FLOAT": REAL,
 }  # fmt: skip
 _DAYS = ("2024-02-29", "2024-01-01", "2024-06-30", "1980-02-29", "2023-12-01")
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import duckdb
+from differential.documented import (
+    COUNT_IF_OF_NOBODY,
+    EMPTY_GROUPS,
+    EVERY,
+    LISTED_KEYS,
+    QUANTILES_OF_NOBODY,
+    SUMS_OF_NOBODY,
+    told,
+)
 from differential.grammar import Statement, partition
 from differential.world import World
 
@@ -38,23 +48,49 @@ class Find:
         return f"[{self.kind}]\n  {self.sql}\n  dpsql:  {self.ours}\n  DuckDB: {self.theirs}"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The columns and rows of an answer, and the documented differences that its notices tell of."""
+
+    names: tuple[str, ...]
+    rows: Sequence[Row]
+    told: frozenset[str] = frozenset()
+
+
 def differs(world: World, sql: str, *, ordered: bool = False, mild: bool = False) -> Find | None:
     """How dpsql's answer differs from DuckDB's. Refusal where one of them has none.
 
     A `mild` look forgives what smaller statements may do by right: groups of nobody, and 0 for NULL.
     """
-    answered = answer(world, sql)
-    if isinstance(answered, Find):
-        return answered
-    names, ours = answered
-    theirs = plainly(world, sql)
-    if agree(names, ours, theirs, ordered=ordered, mild=mild, roots="STDDEV" in sql.upper()):
-        return None
-    return Find("mismatch", sql, shown(ours), shown(theirs))
+    ours = answer(world, sql)
+    if isinstance(ours, Find):
+        return ours
+    return compared(sql, ours, plainly(world, sql), ordered=ordered, mild=mild)
 
 
-def answer(world: World, sql: str) -> tuple[tuple[str, ...], list[Row]] | Find:
-    """dpsql's columns and rows, or what is wrong without them."""
+def compared(
+    sql: str, ours: Answer, theirs: Answer, *, ordered: bool = False, mild: bool = False
+) -> Find | None:
+    """How an answer differs from another: by the names of its columns, the types of its values, its rows or their order."""
+    if ours.names != theirs.names:
+        return Find("names", sql, str(ours.names), str(theirs.names))
+    roots = "STDDEV" in sql.upper()
+    if agree(ours.names, ours.rows, theirs.rows, ordered=ordered, mild=mild, roots=roots, told=ours.told):
+        kinds = types_of(ours.rows), types_of(theirs.rows)
+        same = all(not (mine and other) or mine == other for mine, other in zip(*kinds, strict=False))
+        return None if same or mild else Find("types", sql, str(kinds[0]), str(kinds[1]))
+    return Find("mismatch", sql, shown(ours.rows), f"{shown(theirs.rows)}\n  told:   {sorted(ours.told)}")
+
+
+def types_of(rows: Sequence[Row]) -> list[set[str]]:
+    """The names of Python's types of the values of each column that are not NULL."""
+    return [
+        {type(value).__name__ for value in column if value is not None} for column in zip(*rows, strict=True)
+    ]
+
+
+def answer(world: World, sql: str) -> Answer | Find:
+    """dpsql's answer, or what is wrong without one."""
     try:
         result = world.connection.query(sql)
     except BackendError as error:
@@ -65,13 +101,14 @@ def answer(world: World, sql: str) -> tuple[tuple[str, ...], list[Row]] | Find:
         raise Refusal(f"{type(error).__name__} {error.code}") from None
     except Exception as error:  # whatever is not dpsql's own is a find
         return Find(f"exception {type(error).__name__}", sql, str(error)[:300])
-    return result.columns, list(result.rows)
+    return Answer(result.columns, list(result.rows), told(result.notices))
 
 
-def plainly(world: World, sql: str) -> list[Row]:
-    """DuckDB's rows."""
+def plainly(world: World, sql: str) -> Answer:
+    """DuckDB's answer."""
     try:
-        return world.plain.execute(sql).fetchall()
+        found = world.plain.execute(sql)
+        return Answer(tuple(column[0] for column in found.description), found.fetchall())
     except duckdb.Error as error:
         raise Refusal(f"DuckDB {type(error).__name__}") from None
 
@@ -84,15 +121,18 @@ def agree(
     ordered: bool = False,
     mild: bool = False,
     roots: bool = False,
+    told: AbstractSet[str] = EVERY,
 ) -> bool:
-    """Whether the rows are the same; ours may have groups that nobody is in, which `n0` counts, or each `…_n` of a PIVOT.
+    """Whether the rows are the same, but for documented differences that the answer has `told` of.
 
+    Ours may have groups that nobody is in, which `n0` counts, or each `…_n` of a PIVOT; and keys alone, `k…`, that are listed.
     A value in order of size of no rows, `r…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0. With
     `roots`, values may be standard deviations: the variance has a lattice, and its root is as near as their squares are.
     """
     if ordered:
-        return len(ours) == len(theirs) and all(map(_same_by(names, roots=roots), ours, theirs))
-    same = _same_by(["s"] * len(names) if mild else names, roots=roots)
+        same = _same_by(names, told, roots=roots)
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    same = _same_by(["s"] * len(names) if mild else names, told, roots=roots)
     left = sorted(ours, key=_order)
     for row in sorted(theirs, key=_order):
         place = next((at for at, mine in enumerate(left) if same(mine, row)), None)
@@ -101,13 +141,26 @@ def agree(
         del left[place]
     counts = [place for place, name in enumerate(names) if name == "n0" or name.endswith("_n")]
     values = [place for place, name in enumerate(names) if name[:1] in ("r", "q") or name.startswith("v")]
-    return mild or all(
-        counts and not any(row[place] for place in counts) and all(row[place] is None for place in values)
-        for row in left
+    if LISTED_KEYS in told and all(name[:1] == "k" for name in names):
+        return True
+    return (
+        mild
+        or not left
+        or (
+            EMPTY_GROUPS in told
+            and all(
+                counts
+                and not any(row[place] for place in counts)
+                and all(row[place] is None for place in values)
+                for row in left
+            )
+        )
     )
 
 
-def _same_by(names: Sequence[str], *, roots: bool = False) -> Callable[[Row, Row], bool]:
+def _same_by(
+    names: Sequence[str], told: AbstractSet[str] = EVERY, *, roots: bool = False
+) -> Callable[[Row, Row], bool]:
     letters = [name[:1] for name in names]
     (*_, counted) = [None, *(place for place, name in enumerate(names) if name == "n0")]
 
@@ -116,7 +169,13 @@ def _same_by(names: Sequence[str], *, roots: bool = False) -> Callable[[Row, Row
         return all(
             _same(a, b)
             or (roots and _same_squares(a, b))
-            or (b is None and ((letter == "r" and not nobody) or (letter == "s" and a == 0)))
+            or (b is None and letter == "r" and not nobody and QUANTILES_OF_NOBODY in told)
+            or (
+                b is None
+                and letter == "s"
+                and a == 0
+                and (SUMS_OF_NOBODY in told or COUNT_IF_OF_NOBODY in told)
+            )
             or (letter == "q" and (a is None) == (b is None))
             for a, b, letter in zip(ours, theirs, letters, strict=True)
         )
@@ -158,7 +217,7 @@ def partitioned(world: World, whole: str, parts: Sequence[str]) -> Find | None:
         answered = answer(world, sql)
         if isinstance(answered, Find):
             return answered
-        found.append(answered[1][0])
+        found.append(answered.rows[0])
     total = [math.fsum(row[column] for row in found[1:]) for column in range(3)]
     if _same_by("abc")(found[0], total):
         return None
@@ -172,10 +231,8 @@ def inlined(world: World, statement: Statement) -> Find | None:
     ours = answer(world, statement.inlined)
     if isinstance(ours, Find):
         return ours
-    theirs = plainly(world, statement.sql)
-    if agree(ours[0], ours[1], theirs, ordered=statement.ordered):
-        return None
-    return Find("inlined", statement.sql, shown(ours[1]), shown(theirs))
+    found = compared(statement.sql, ours, plainly(world, statement.sql), ordered=statement.ordered)
+    return None if found is None else replace(found, kind="inlined")
 
 
 def priced(world: World, sql: str) -> Find | None:

@@ -9,6 +9,35 @@ MISMATCHES: Mapping[str, str] = {
         "SELECT SUM(LEAST(LENGTH(CAST(c3 AS VARCHAR)), 8)) AS s "
         "FROM (SELECT pid, UNNEST([1, 1, NULL]) * 2 AS c3 FROM visits) t1"
     ),
+    "the text of such a number out of a union": (
+        "SELECT CAST(c AS VARCHAR) AS k0, COUNT(*) AS n0 FROM (SELECT pid, weight + weight AS c FROM tags "
+        "UNION ALL SELECT pid, ward - 1 AS c FROM people) t GROUP BY CAST(c AS VARCHAR)"
+    ),
+    "the text of the greatest such number of a unit": (
+        "SELECT CAST(c AS VARCHAR) AS k0, COUNT(*) AS n0 FROM (SELECT pid, MAX(ward - 1) AS c FROM people GROUP BY pid) t "
+        "GROUP BY CAST(c AS VARCHAR)"
+    ),
+    "the quotient of such numbers that CASE chooses": (
+        "SELECT CASE WHEN member THEN ward - 1 ELSE COALESCE(ward - 4, 3) END // 2 AS k0, COUNT(*) AS n0 FROM people "
+        "GROUP BY CASE WHEN member THEN ward - 1 ELSE COALESCE(ward - 4, 3) END // 2"
+    ),
+    "the text of such a number of the row before": (
+        "SELECT CAST(c AS VARCHAR) AS k0, COUNT(*) AS n0 FROM "
+        "(SELECT pid, MAX(vid - 1) OVER (PARTITION BY pid) AS c FROM visits) t GROUP BY CAST(c AS VARCHAR)"
+    ),
+    "extremes of a key of nobody": (
+        "SELECT lvl AS k0, COUNT(*) AS n0, MIN(lvl) AS v1, MAX(lvl + 1) AS v2, ANY_VALUE(lvl) AS v3 FROM visits "
+        "WHERE cost > 1000 GROUP BY lvl"
+    ),
+    "extremes of a key under a condition on it": (
+        "SELECT lvl AS k0, COUNT(*) AS n0, MIN(lvl // 2) FILTER (WHERE lvl = 0) AS v1 FROM visits WHERE cost > 1000 GROUP BY lvl"
+    ),
+    "keys alone under a condition that is not computed": (
+        "SELECT DISTINCT lvl AS x FROM visits WHERE CAST(lvl AS VARCHAR) LIKE '1%'"
+    ),
+    "keys alone under a condition that is computed in part": (
+        "SELECT DISTINCT status AS x FROM orders WHERE UPPER(status) <> 'NEW' OR status IS NOT NULL"
+    ),
     "join behind an outer join": (
         "SELECT COUNT(*) AS a FROM orders t1 LEFT JOIN regions t2 ON t1.qty = t2.pop JOIN steps t3 ON t1.qty = t3.lvl"
     ),

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+from differential.chains import chained, conditioned, empty_groups, of_floats
 from differential.grammar import Statement, about_keys, of_nobody, statement
 from differential.oracle import Refusal, agree, differs
 from differential.regressions import MISMATCHES
@@ -53,9 +54,25 @@ def test_keys_mean_what_duckdb_means(world: World, block: int) -> None:
     assert counts["compared"] > BLOCK / 2, counts
 
 
+@pytest.mark.parametrize(
+    "draw", [chained, conditioned, of_floats, empty_groups], ids=lambda draw: draw.__name__
+)
+def test_chains_and_conditions_mean_what_duckdb_means(
+    world: World, draw: Callable[[random.Random], Statement]
+) -> None:
+    """So do groups of groups behind several steps, keys and FLOAT under conditions, and sets of groups that few rows reach."""
+    found, counts = search(world, range(BLOCK), draw=draw)
+    assert found is None, str(found)
+    assert counts["compared"] > BLOCK / 2, counts
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(0)  # hours on a busy machine
-@pytest.mark.parametrize("draw", [statement, about_keys, of_nobody], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize(
+    "draw",
+    [statement, about_keys, of_nobody, chained, conditioned, of_floats, empty_groups],
+    ids=lambda draw: draw.__name__,
+)
 def test_other_statements_mean_what_duckdb_means(
     world: World, draw: Callable[[random.Random], Statement]
 ) -> None:

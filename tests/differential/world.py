@@ -1,4 +1,4 @@
-"""Five linked private tables and two public ones, on which nothing is truncated, clamped or hidden.
+"""Six linked private tables and two public ones, on which nothing is truncated, clamped or hidden.
 
 Every declared bound holds on the data, a unit has at most `rows_per_unit` rows of each table and some have
 exactly as many, and the loss is so large that no noise is left. What dpsql answers here is what plain DuckDB
@@ -24,6 +24,7 @@ from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.ledger import Budget, open_ledger
+from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.policy import load
 
 UNITS_TOTAL = 36
@@ -51,16 +52,20 @@ TABLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("vid", "BIGINT"), ("sku", "VARCHAR"), ("price", "DECIMAL(6, 2)"), ("units", "INTEGER"), ("flag", "BOOLEAN"),
     ),
     "tags": (("pid", "BIGINT"), ("tag", "VARCHAR"), ("weight", "INTEGER"), ("since", "DATE")),
+    "doses": (("vid", "BIGINT"), ("drug", "VARCHAR"), ("dose", "FLOAT"), ("least", "FLOAT"), ("taken", "DATE"), ("form", "INTEGER")),
     "regions": (("city", "VARCHAR"), ("region", "VARCHAR"), ("pop", "INTEGER"), ("founded", "DATE")),
     "steps": (("lvl", "INTEGER"), ("label", "VARCHAR"), ("floor", "DOUBLE")),
 }  # fmt: skip
 """The columns of each table with their types in the engine; the last two tables are public."""
 PUBLIC = ("regions", "steps")
+LINKED = ("items", "doses")
+"""Tables whose rows find their unit through a visit."""
 DOMAINS: Mapping[str, Sequence[str]] = {
     "city": ("Bonn", "Kiel", "Ulm", ""),
     "kind": ("a", "b", "A"),
     "status": ("new", "paid", "lost"),
     "sku": ("s1", "s2", "s3"),
+    "drug": ("d1", "D1", "d2", "none"),
 }
 """Values that the policy lists."""
 FREE: Mapping[str, Sequence[str]] = {
@@ -73,11 +78,17 @@ FREE: Mapping[str, Sequence[str]] = {
 BOUNDS: Mapping[str, tuple[Any, Any]] = {
     "age": (0, 90), "score": (-8, 8), "born": ("1950-01-01", "2009-12-31"), "cost": (0, 64), "lvl": (0, 5),
     "day": ("2024-01-01", "2024-12-31"), "qty": (-3, 4), "amount": (-16, 16), "price": (0, 32), "units": (0, 9),
-    "weight": (-2, 6), "since": ("2023-12-01", "2024-02-10"),
+    "weight": (-2, 6), "since": ("2023-12-01", "2024-02-10"), "dose": (0, 4), "least": (-1, 1), "taken": ("2024-01-01", "2024-03-31"),
+    "form": (1, 4),
 }  # fmt: skip
 DECIMALS = ("price",)
 """Columns of DECIMAL."""
-ROWS_PER_UNIT = {"people": 1, "visits": 3, "orders": 2, "items": 4, "tags": 2}
+ROWS_PER_UNIT = {"people": 1, "visits": 3, "orders": 2, "items": 4, "tags": 2, "doses": 4}
+FLOATS: Mapping[str, Sequence[float]] = {
+    "dose": (0.0, 0.1, 0.1, 0.25, 0.3, 0.7, 1.1, 3.0, 4.0),
+    "least": (-1.0, -0.0, 0.1, 0.3, 0.7, 1.0),
+}
+"""Values of columns of FLOAT, most of which no binary fraction is."""
 
 
 def policy() -> dict[str, Any]:
@@ -94,7 +105,7 @@ def policy() -> dict[str, Any]:
             elif name not in ("pid", "vid"):
                 columns[name] = {"type": kind}
         whose: dict[str, Any] = {"unit": "pid"}
-        if table == "items":
+        if table in LINKED:
             whose = {"link": {"column": "vid", "references": "visits.vid"}}
             columns["vid"] = {"type": "integer"}
         if table == "visits":
@@ -182,7 +193,24 @@ def data(seed: int = 1) -> dict[str, list[Row]]:
             rows["items"] += [draws.row("items", pid, draws.rng.choice(ids)) for _ in range(held)]
         for table in ("orders", "tags"):
             rows[table] += draws.some(table, pid)
-    return {**rows, "regions": list(_REGIONS), "steps": list(_STEPS)}
+    return {**rows, "doses": _doses(seed, rows["visits"]), "regions": list(_REGIONS), "steps": list(_STEPS)}
+
+
+def _doses(seed: int, visits: Sequence[Row]) -> list[Row]:
+    """Rows of `doses`: of each unit with visits so many as count, or fewer; some visits have several, others none."""
+    draws = _Draws(random.Random(seed + 1))
+    stays: dict[int, list[int]] = {}
+    for vid, pid, *_ in visits:
+        stays.setdefault(pid, []).append(vid)
+    days = ("2024-01-01", "2024-01-31", "2024-02-29", "2024-03-31")
+    return [
+        (
+            draws.rng.choice(ids), draws.of(DOMAINS["drug"][:3]), draws.of(FLOATS["dose"]), draws.of(FLOATS["least"]), draws.of(days),
+            draws.of((1, 2, 4)),
+        )
+        for pid, ids in stays.items()
+        for _ in range(ROWS_PER_UNIT["doses"] if pid == WHO else draws.rng.randint(0, 4))
+    ]  # fmt: skip
 
 
 NOBODY: Mapping[str, Sequence[Row]] = {
@@ -191,6 +219,7 @@ NOBODY: Mapping[str, Sequence[Row]] = {
     "orders": ((None, "new", 1, 2.0, "2024-02-29 00:00:00", True),),
     "items": ((90, "s1", 1.0, 1, True), (12345, "s2", 2.0, 2, False), (None, "s3", 3.0, 3, None)),
     "tags": ((None, "t", 1, "2024-01-01"),),
+    "doses": ((90, "d1", 0.1, 0.1, "2024-01-01", 1), (None, "none", 0.3, 0.1, None, None)),
 }
 """Rows without a unit, which are not counted."""
 
@@ -234,7 +263,7 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
     for table, found in rows.items():
         if table in unit:
             rows[table] = [row for row in found if row[unit[table]] not in without]
-        elif table == "items":
+        elif table in LINKED:
             rows[table] = [row for row in found if row[0] not in gone]
     raw = {table: [*found, *NOBODY.get(table, ())] for table, found in rows.items()}
     rules = load(policy())
@@ -244,7 +273,10 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
         rules, DuckDBBackend(_filled(raw)), open_ledger(":memory:", budgets), "ana", SeededEntropy(1)
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
-    with mock.patch.object(dpsql.release, "_is_selected", _shows):
+    with (
+        mock.patch.object(dpsql.release, "_is_selected", _shows),
+        mock.patch.object(OptimalPartitionSelection, "selects", lambda _chosen, units, _entropy: units > 0),
+    ):
         try:
             yield world
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
+_FOUND = "tests/differential/test_differential.py::test_what_was_found"
 _EXTREMES = "tests/differential/test_extremes.py"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
@@ -38,6 +39,46 @@ FAULTS = (
         'return dialect().shifted(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         f"{_EXTREMES}::test_nothing_fails",
+    ),
+    Fault(
+        "widened-numbers-are-real-in-unions",
+        "dpsql.sql.lower.calls:are_widened",
+        "any(widened for widened, _ in known)",
+        "False",
+        "whole numbers without bounds are divided and written as real ones where a union, CASE or a unit's group passes them on",
+        f"{_FOUND}[the text of such a number out of a union]",
+    ),
+    Fault(
+        "keys-of-nobody-have-extremes",
+        "dpsql.sql.lower.statement:_Releasing.value_of_key",
+        "where_counted(self, node, key)",
+        "key",
+        "MIN of a key is a number where COUNT(*) beside it says that nobody is there",
+        f"{_FOUND}[extremes of a key of nobody]",
+    ),
+    Fault(
+        "keys-listed-that-no-condition-was-computed-for",
+        "dpsql.analysis.images:is_computed",
+        "all(map(_is_alike, walk(condition)))",
+        "True",
+        "DISTINCT lists keys that a condition excludes, as it is not computed of listed values",
+        f"{_FOUND}[keys alone under a condition that is not computed]",
+    ),
+    Fault(
+        "sums-of-nobody-without-a-notice",
+        "dpsql.engine.notices:_near_zero",
+        "end[0] <= 0 <= end[1]",
+        "end[0] < 0 < end[1] and False",
+        "a sum of nobody is a number, and nothing says so",
+        "tests/differential/test_documented.py::test_each_difference_prints_a_notice",
+    ),
+    Fault(
+        "groups-that-nobody-is-in-without-a-notice",
+        "dpsql.engine.group_notices:shows_all_groups",
+        "part.having is None",
+        "False",
+        "groups that nobody is in are shown, and nothing says so",
+        "tests/differential/test_documented.py::test_each_difference_prints_a_notice",
     ),
     Fault(
         "groups-of-a-declared-key-hidden",

@@ -116,15 +116,15 @@ def test_quantiles_do_not_cross(con: Connection) -> None:
 
 
 def test_what_nothing_counts_is_said(con: Connection) -> None:
-    """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count it has none."""
-    told = "over no rows it is a value at random"
+    """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count of its values it has none."""
+    told = "over no values it is a value at random"
     for sql in (
         "SELECT MEDIAN(lvl) FROM t WHERE lvl = 77",
         "SELECT k, MAX(lvl) AS m FROM t GROUP BY k",
         "SELECT MAX(lvl) FILTER (WHERE k = 'c') FROM t",
     ):
         assert any(told in each for each in con.query(sql).notices)
-        beside = "COUNT(*) FILTER (WHERE k = 'c')" if "FILTER" in sql else "COUNT(*)"
+        beside = "COUNT(lvl) FILTER (WHERE k = 'c')" if "FILTER" in sql else "COUNT(lvl)"
         counted = sql.replace(" FROM", f", {beside} FROM")
         assert not any(told in each for each in con.query(counted).notices)
     assert not any(told in each for each in con.query("SELECT MEDIAN(lvl) FROM t").notices)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NoReturn
 
 from sqlglot import exp
 
+from dpsql.aggregates.windows import OVER
 from dpsql.analysis.integer_bits import WIDE, bits
 from dpsql.analysis.intervals import interval
 from dpsql.analysis.text_bounds import require_bounded_text
 from dpsql.backends import trial
 from dpsql.errors import QueryRejected
 from dpsql.functions import CALLS, call, overloads, typed
+from dpsql.functions.conditional import case_branches
 from dpsql.functions.growth import MULTIPLIES, constants
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Windowed
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
@@ -256,21 +258,47 @@ def _whole_again(argument: Expr) -> Expr:
 
 
 def is_widened(expr: Expr) -> bool:
-    """Whether this is what `_widened` makes of integer arithmetic, or a column that holds it: integers that are read as DOUBLE."""
+    """Whether this is what `_widened` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
     if isinstance(expr, Column):
         return expr.facts.widened
-    if not isinstance(expr, Call) or expr.type is not Type.DOUBLE or not expr.function.whole:
+    if expr.type is not Type.DOUBLE:
+        return False
+    if isinstance(expr, Windowed):
+        values = expr.arguments[:1] + expr.arguments[2:]  # the second of LAG, LEAD and NTH_VALUE is a place
+        return OVER[expr.function].keeps_scale and are_widened(values)
+    if not isinstance(expr, Call):
+        return False
+    if expr.function.name in _PASSING:
+        return are_widened(_PASSING[expr.function.name](expr.arguments))
+    if not expr.function.whole:
         return False
     read = [
         each.arguments[0] if isinstance(each, Call) and each.function.name == "cast_double" else None
         for each in expr.arguments
     ]
-    if all(each is not None and each.type is Type.INTEGER for each in read):
-        return True
-    widened = [is_widened(each) for each in expr.arguments]
-    return any(widened) and all(
-        known or each.type is Type.INTEGER for known, each in zip(widened, expr.arguments, strict=True)
-    )
+    return all(each is not None and each.type is Type.INTEGER for each in read) or are_widened(expr.arguments)
+
+
+def are_widened(values: Iterable[Expr]) -> bool:
+    """Whether values of one column or expression are integers of which some are read as DOUBLE."""
+    known = [(is_widened(each), each.type in (Type.INTEGER, Type.NULL)) for each in values]
+    return any(widened for widened, _ in known) and all(widened or whole for widened, whole in known)
+
+
+def _branches(arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The values of a CASE."""
+    pairs, otherwise = case_branches(arguments)
+    return (*(value for _, value in pairs), otherwise)
+
+
+_PASSING: Mapping[str, Callable[[tuple[Expr, ...]], tuple[Expr, ...]]] = {
+    "case": _branches,
+    "coalesce": tuple,
+    "greatest": tuple,
+    "least": tuple,
+    "nullif": lambda arguments: arguments[:1],
+}
+"""Functions whose result is one of these arguments."""
 
 
 def _refuse_types(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> NoReturn:

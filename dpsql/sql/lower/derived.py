@@ -34,7 +34,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.lower.calls import is_widened
+from dpsql.sql.lower.calls import are_widened, is_widened
 from dpsql.sql.lower.decimals import exactly
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars, is_unnest
@@ -240,6 +240,7 @@ def put_together(
         facts = replace(
             facts,
             inexact=is_inexact(ours) or is_inexact(theirs),
+            widened=are_widened((ours, theirs)),
             size=size_of(ours) + size_of(theirs),
             float32=are_floats((ours, theirs)),
             bits=max(bits(ours), bits(theirs)),

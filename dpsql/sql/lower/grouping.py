@@ -379,8 +379,8 @@ class Grouping(ABC):
     def _chosen(self, node: exp.Expr) -> Expr | None:
         """The group key that a call chooses a value of: all values of a group are its key.
 
-        Claim: ANY_VALUE, FIRST, LAST, MIN and MAX of a group key are the key.
-        Why: the key has one value in all rows of a group, and a group has a row, or is shown by its key alone.
+        Claim: ANY_VALUE, FIRST, LAST, MIN and MAX of a group key are the key, if the group has a row.
+        Why: the key has one value in all rows of a group. `value_of_key` decides about a group that is shown without a row.
         Source: ISO/IEC 9075-2, <any value>, and <group by clause>: rows of a group are not distinct in its columns.
         """
         if type(node) is exp.IgnoreNulls:
@@ -390,7 +390,11 @@ class Grouping(ABC):
         if any(value for name, value in node.args.items() if name != "this"):
             return None
         key = None if aggregates(node.this) else self._key(node.this)
-        return None if isinstance(key, Literal) else key
+        return None if key is None or isinstance(key, Literal) else self.value_of_key(node, key)
+
+    def value_of_key(self, node: exp.Expr, key: Expr) -> Expr:  # noqa: ARG002  (groups of a release need it)
+        """Return what MIN and the like of a group key are: the key, as each group has a row."""
+        return key
 
     def _key(self, node: exp.Expr) -> Expr | None:
         """The group key that a node is, NULL where it is one that the set leaves out."""

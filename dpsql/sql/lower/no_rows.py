@@ -19,6 +19,7 @@ from dpsql.analysis.floats import is_float
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
 from dpsql.plan.types import Type
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.folding import constant_of, is_constant
 from dpsql.sql.lower.grouping import aggregates
 from dpsql.sql.lower.per_unit import Plain, selected, without_windows
@@ -54,6 +55,7 @@ def _facts(expr: Expr) -> Facts:
         scale=scale(expr),
         decimal=decimal_digits(expr),
         inexact=is_inexact(expr),
+        widened=is_widened(expr),
         float32=is_float(expr),
     )
 

@@ -32,6 +32,7 @@ from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered, named_items
@@ -314,6 +315,7 @@ class Groups(Grouping):
                     decimal=decimal,
                     float32=single,
                     bits=WIDE if held is None or entry.adds else bits(held),
+                    widened=held is not None and is_widened(held),
                 )
             )
         return self._column(self.aggregated.index(item))

@@ -40,6 +40,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
+from dpsql.sql.lower.aggregates.base import where_counted
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, project, put_together, set_operation, values
 from dpsql.sql.lower.determined import Determined
@@ -433,6 +434,10 @@ class _Releasing(Grouping):
             known: dict[Expr, Expr] = {key: self.key(index) for index, key in enumerate(self.keys)}
             self.found = Determined.of(self.scope.context, self.select, self.input, known)
         return self.found.value(expr)
+
+    def value_of_key(self, node: exp.Expr, key: Expr) -> Expr:
+        """Return what MIN and the like of a group key are: the key, but NULL where a COUNT(*) beside it says that nobody is there."""
+        return where_counted(self, node, key)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""

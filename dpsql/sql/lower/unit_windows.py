@@ -25,6 +25,7 @@ from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type, Value
+from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.derived import facts_of, unique_names
 from dpsql.sql.lower.scope import Context, Scope
 from dpsql.sql.read.rejection import Source
@@ -139,6 +140,7 @@ def _facts(window: Windowed, rows: int) -> Facts:
         _domain(window),
         nullable=window.function not in _ALWAYS,
         scale=scale(window),
+        widened=is_widened(window),
         decimal=decimal_digits(window),
         float32=is_float(window),
     )

@@ -8,7 +8,14 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.plan.expr import Expr
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument, refuses
+from dpsql.sql.lower.aggregates.base import (
+    AcrossUnits,
+    AggregateCall,
+    Form,
+    one_argument,
+    refuses,
+    where_counted,
+)
 from dpsql.sql.read.dialect import ADDED_NODES
 
 _INSTEAD = "add x to GROUP BY; or how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
@@ -26,7 +33,7 @@ def any_value(over: AcrossUnits, node: exp.AggFunc) -> Expr:
             f"{over.source.called(node)} would show one row's value: the group keys do not determine it through public tables",
             _INSTEAD,
         )
-    return value
+    return where_counted(over, node, value)
 
 
 ANY_VALUE = AggregateCall(

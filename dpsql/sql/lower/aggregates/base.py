@@ -15,8 +15,9 @@ from typing import NoReturn, Protocol
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Released
+from dpsql.plan.expr import Expr, Literal, Released
 from dpsql.plan.nodes import Relation
+from dpsql.plan.types import Type
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.read.rejection import Source
 
@@ -183,3 +184,27 @@ def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
 def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
     """A value where a condition is true, NULL elsewhere."""
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
+
+
+def where_counted(over: AcrossUnits, node: exp.Expr, value: Expr) -> Expr:
+    """Return a value that the group keys determine, NULL where a COUNT(*) of the same SELECT says that no row is in the group.
+
+    Without such a count it is the value: measuring one would take part of the loss.
+    """
+    items = over.select.expressions if isinstance(over.select, exp.Select) else ()
+    parts = (part for item in items for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
+    counts = (
+        part
+        for part in parts
+        if type(part) is exp.Count and type(part.this) is exp.Star and type(part.parent) not in _ELSEWHERE
+    )
+    count = next(counts, None)
+    if count is None:
+        return value
+    call = over.scope.scalars.call
+    there = call(node, "gt", over.counted(count, "count_rows", None), Literal(0, Type.INTEGER))
+    return call(node, "case", there, value, Literal(None, Type.NULL))
+
+
+_ELSEWHERE = (exp.Filter, exp.Window)
+"""Around a COUNT(*) it is of other rows."""

@@ -23,6 +23,7 @@ from dpsql.sql.lower.aggregates.base import (
     Form,
     one_argument,
     refuse_distinct,
+    where_counted,
 )
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars
@@ -144,7 +145,7 @@ def _selected(function: str) -> Callable[[AcrossUnits, exp.AggFunc], Expr]:
             refuse_distinct(over.source, node)
         known = over.determined(ranks.argument) if function in _ENDS else None
         if known is not None:
-            return known
+            return where_counted(over, node, known)
         value = over.argument(ranks.argument)
         return ranks.value([over.released(node, function, value, rank) for rank in ranks.shares])
 

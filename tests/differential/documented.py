@@ -1,0 +1,59 @@
+"""The documented differences from DuckDB that the comparison forgives, each where a notice of the answer tells of it.
+
+Their names are those of the list in docs/reference/differences.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the notice of a difference says, as a pattern, and a statement over the tables of `world` that has it."""
+
+    notice: str
+    example: str
+
+
+EMPTY_GROUPS = "Groups that nobody is in"
+LISTED_KEYS = "Keys alone"
+SUMS_OF_NOBODY = "Sums of nobody"
+QUANTILES_OF_NOBODY = "Quantiles of nobody"
+COUNT_IF_OF_NOBODY = "COUNT_IF of nobody"
+DIFFERENCES: Mapping[str, Difference] = {
+    EMPTY_GROUPS: Difference(
+        r"groups.* may have no rows, by their noisy values",
+        "SELECT kind AS k0, COUNT(*) AS n0 FROM visits WHERE cost > 1000 GROUP BY kind",
+    ),
+    LISTED_KEYS: Difference(
+        r"nothing is measured, and some may have no rows",
+        "SELECT DISTINCT lvl AS k0, kind AS k1 FROM visits WHERE kind = 'a' AND lvl < 9",
+    ),
+    SUMS_OF_NOBODY: Difference(
+        r"may be over no values.*, where SQL has NULL",
+        "SELECT SUM(lvl) AS s FROM visits WHERE cost > 1000",
+    ),
+    COUNT_IF_OF_NOBODY: Difference(
+        r"COUNT_IF of no rows is 0",
+        "SELECT COUNT_IF(lvl > 1) AS s FROM visits WHERE cost > 1000",
+    ),
+    QUANTILES_OF_NOBODY: Difference(
+        r"has no count of its values beside it: over no values it is a value at random",
+        "SELECT MIN(lvl) AS r FROM visits WHERE cost > 1000",
+    ),
+}
+"""The differences by name."""
+EVERY = frozenset(DIFFERENCES)
+
+
+def told(notices: Iterable[str]) -> frozenset[str]:
+    """Return the names of the differences that some notices tell of."""
+    given = tuple(notices)
+    return frozenset(
+        name
+        for name, difference in DIFFERENCES.items()
+        if any(re.search(difference.notice, each) for each in given)
+    )
