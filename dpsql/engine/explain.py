@@ -138,7 +138,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
         enforced += ", enforced" if bound.limits_groups else ""
-    yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    yield f"{indent}   │  contribution: {enforced}; neighbors: {engine.policy.neighbors}"
     for scan in private_scans(analysis.release.input):
         if scan.partition_filters:
             yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"

@@ -1,0 +1,87 @@
+"""What answers do not read of the data, counted exactly: `dpsql check` says it to the owner, who has the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpsql.backends.catalog import Catalog
+    from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.policy import Policy
+
+_WRITTEN = {
+    "integer": "whole numbers are written as 1234",
+    "double": "numbers are written as 1234.5",
+    "date": "dates are written as 2026-01-31",
+    "timestamp": "timestamps are written as 2026-01-31 12:00:00",
+    "time": "times of day are written as 12:00:00",
+    "boolean": "truth values are written as true and false",
+    "uuid": "UUIDs are written as 01234567-89ab-cdef-0123-456789abcdef",
+}
+"""How texts of files have to be written for each type of the policy."""
+
+
+def unread(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+    """Yield a line for each kind of cells or rows that no answer reads, or joins to nothing."""
+    yield from _texts(rules, backend)
+    yield from _without_unit(rules, declared, backend)
+    yield from _crossing(rules, declared, backend)
+
+
+def _texts(rules: Policy, backend: DuckDBBackend) -> Iterator[str]:
+    """Yield a line for each column of a file with texts that are none of its type."""
+    types = rules.column_types()
+    for table, columns in backend.unread_texts(types).items():
+        for column, many in columns.items():
+            kind = types[table][column]
+            found = "1 text is" if many == 1 else f"{many:,} texts are"
+            read = "is" if many == 1 else "are"
+            yield f"{table}.{column}: {found} no {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
+
+
+def _without_unit(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+    """Yield a line for each table with rows that belong to no privacy unit."""
+    from dpsql.policy import fold
+    from dpsql.sql.emit.relations import emit_without_unit
+    from dpsql.sql.lower.table_names import scan
+
+    names = rules.private_tables()
+    queries = [emit_without_unit(scan(declared, "a", declared.tables[fold(name)])) for name in names]
+    asked = [(name, sql) for name, sql in zip(names, queries, strict=True) if sql is not None]
+    for (name, _), many in zip(asked, backend.counts([sql for _, sql in asked]), strict=True):
+        link, unit = rules.tables[name].owner, rules.unit_of(name).column
+        if many and link is None:
+            yield f"{name}: {_rows(many)} no {unit}: they belong to no privacy unit, and no answer reads them"
+        elif many and link is not None:
+            lead = "row leads" if many == 1 else "rows lead"
+            yield f"{name}: {many:,} {lead} to no row of {link.table} that has a unit: no answer reads them"
+
+
+def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+    """Yield a line for each link beside the one to the unit that leads from rows to rows of other units, which are not joined."""
+    from dpsql.plan.expr import Column
+    from dpsql.policy import fold
+    from dpsql.sql.emit.relations import emit_crossings
+    from dpsql.sql.lower.table_names import scan
+
+    links = [(name, link) for name, link in rules.foreign_keys() if link is not rules.tables[name].owner]
+    queries = []
+    for name, link in links:
+        ours, theirs = declared.tables[fold(name)], declared.tables[fold(link.table)]
+        on = [
+            (Column("a", *ours.columns[fold(column)]), Column("b", *theirs.columns[fold(key)]))
+            for column, key in zip(link.names, link.keys, strict=True)
+        ]
+        queries.append(emit_crossings(scan(declared, "a", ours), scan(declared, "b", theirs), on))
+    for (name, link), many in zip(links, backend.counts(queries), strict=True):
+        if many:
+            keys = f"{name}.{' and '.join(link.names)}", f"{link.table}.{' and '.join(link.keys)}"
+            yield (
+                f"{keys[0]} refers to {keys[1]}: {_rows(many)} the key of a row of another unit, to which they are not"
+                " joined; take the link out of the policy, if it is not within a unit"
+            )
+
+
+def _rows(many: int) -> str:
+    return "1 row has" if many == 1 else f"{many:,} rows have"
