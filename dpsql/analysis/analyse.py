@@ -20,7 +20,7 @@ from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, t
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr, is_conditional
-from dpsql.plan.interval import DAY, Interval, position
+from dpsql.plan.interval import DAY, Interval, position, span
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
 from dpsql.plan.tags import later
@@ -158,7 +158,7 @@ def _measure(
         around = looked_up_interval(expr, relation, facts)
     if not around.bounded or around.meet(limits(expr.type)) != around:
         raise QueryRejected(
-            f"{phrase(expr)} has no bounds ({around}), "
+            f"{phrase(expr)} has no bounds: it may be anything in {span(around, expr.type)}, "
             + (
                 "so one unit could change its sum without limit"
                 if added

@@ -20,6 +20,7 @@ from dpsql.engine.progressive import STEPS
 from dpsql.explained import ExplainedQuery, Price
 from dpsql.ledger import Quote
 from dpsql.plan.expr import Column, Expr, Scalar
+from dpsql.plan.interval import span
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -150,7 +151,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
-        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {span(measure.interval, measure.expr.type)}{grid}"
     yield from _tree(engine, prepared, released.input, indent + "      ")
 
 

@@ -289,7 +289,7 @@ class Groups(Grouping):
                 self.source.refuse(
                     node,
                     "unbounded",
-                    f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
+                    f"{phrase(argument)} has no bounds: it may be anything in {around}, so it cannot be added up exactly",
                     "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
                 )
             ends = ANYWHERE
