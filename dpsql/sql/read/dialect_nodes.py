@@ -29,6 +29,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
             exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.National,
             exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
             exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct,
+            exp.PercentileCont, exp.PercentileDisc, exp.Median,
             exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
         ),
         ("this",),
@@ -37,7 +38,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         (
             exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Mod,
             exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
-            exp.Contains, exp.Extract, exp.SafeDivide,
+            exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup,
         ),
         _PAIR,
     ),
@@ -103,7 +104,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
 
 CALLS: Mapping[type[exp.Expr], str] = {
     exp.Abs: "abs", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt", exp.Exp: "exp", exp.Ln: "ln",
-    exp.Sign: "sign", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
+    exp.Sign: "sign", exp.Median: "median", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
     exp.Quarter: "quarter", exp.Hour: "hour", exp.Minute: "minute", exp.DayOfYear: "dayofyear",
     exp.Nullif: "nullif", exp.Pow: "pow", exp.StartsWith: "starts_with", exp.Contains: "contains",
     exp.Coalesce: "coalesce", exp.Replace: "replace", exp.Length: "length", exp.StrPosition: "strpos",

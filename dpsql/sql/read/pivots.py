@@ -124,11 +124,12 @@ def _others(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
 def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
     """A column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
+        key = found.name if type(found) is exp.Column else "k"
         source.refuse(
             found,
             "clause",
-            "PIVOT takes columns and their values: those in the data are nobody's to see",
-            "ON k IN ('a', 'b')",
+            "PIVOT needs the values of its columns: dpsql does not look them up in private rows",
+            f"list them: ON {key} IN ('a', 'b')",
         )
     key, values = source.take(found, "this", "expressions")
     if type(key) is not exp.Column:
