@@ -428,7 +428,7 @@ def target_of(
         return None
     if epsilon is not None or target_error is None:
         raise ProgrammingError(
-            "--epsilon goes alone, and --confidence goes with --target-error",
+            "--epsilon and --target-error exclude each other, and --confidence needs --target-error",
             code="ambiguous",
             hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
         )

@@ -144,8 +144,8 @@ def known_groups(table: ReleasedTable, *, chosen: bool) -> Iterator[str]:
     analysis = table.plan.analysis
     if analysis.free and not analysis.release.all_public_rows and table.rows:
         yield (
-            f"All {len(table.rows):,} groups follow from values that the policy lists, or from bounds: nothing is measured, and some "
-            "may have no rows. Add a condition, or COUNT(*), to see which."
+            f"Groups ({len(table.rows):,}) follow from values that the policy lists, or from bounds: nothing is measured, and some may "
+            "have no rows. Add a condition, or COUNT(*), to see which."
         )
     elif analysis.release.top is not None:
         yield (

@@ -57,6 +57,8 @@ FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
 _FAR = 10**6
 """How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
+_LONG = 40
+"""An expression of more letters is named by its columns: as the terms of a regression, the query may not have it as such."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 
@@ -96,7 +98,10 @@ def of_answer(
 
 
 def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
-    """The numeric columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves.
+
+    Those that are true or false, texts or lists are among them: noise decides about `COUNT(*) > 100`, too.
+    """
     outer, copies = prepared.outer, prepared.above
     if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
         return ()
@@ -108,7 +113,6 @@ def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int
         place
         for place, output in enumerate(outer.outputs)
         if not exact[place]
-        and output.expr.type.numeric
         and not any(bounded[place : place + 1])
         and not any(_are_selected(trace.outputs[place], trace.release) for trace in found or ())
     )
@@ -207,9 +211,14 @@ def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
         if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
             continue
         sql = phrase(measure.expr)
+        named = list(dict.fromkeys(str(part) for part in walk(measure.expr) if isinstance(part, Column)))
+        if len(sql) > _LONG and named:
+            what, bounded = f"What is computed of {' and '.join(named)} and added up", named[0]
+        else:
+            what, bounded = sql, sql
         yield (
-            f"{sql} may be anything in {measure.interval}, and noise grows with that: "
-            f"narrower bounds help, as in LEAST({sql}, 100)."
+            f"{what} may be anything in {measure.interval}, and noise grows with that: "
+            f"narrower bounds help, as in LEAST({bounded}, 100)."
         )
 
 

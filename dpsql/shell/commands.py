@@ -197,7 +197,7 @@ def _pager(state: State, text: str) -> Reply:
 def _timing(state: State, text: str) -> Reply:
     known = {"": not state.settings.timing, "on": True, "off": False}
     if text.lower() not in known:
-        raise ProgrammingError(f"{text} is no switch", code="argument", hint="on or off")
+        raise ProgrammingError(f"{text} is not a switch", code="argument", hint="on or off")
     _set(state, timing=known[text.lower()])
     return _note("the time that each answer took is shown" if state.settings.timing else "no times are shown")
 

@@ -259,6 +259,32 @@ def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
         assert not any("may be anything" in notice for notice in con.query(near, epsilon="0.0001").notices)
 
 
+def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
+    """Truth values, texts and lists of noisy counts have no interval; group keys and quantiles have no such notice."""
+    told = "has noise, and no interval is known"
+    for sql in (
+        "SELECT COUNT(*) > 100 AS y FROM orders",
+        "SELECT hour, CASE WHEN COUNT(*) > 100 THEN 'many' ELSE 'few' END AS y FROM orders GROUP BY hour",
+        "SELECT CAST(COUNT(*) AS VARCHAR) AS y FROM orders",
+        "SELECT HISTOGRAM(hour) AS y FROM orders",
+    ):
+        assert any(notice.startswith(f"y {told}") for notice in con.query(sql).notices), sql
+    for sql in (
+        "SELECT country, MIN(day), MEDIAN(price), COUNT(*) FROM orders GROUP BY country",
+        "SELECT country || '!' AS c, COUNT(*) AS n FROM orders GROUP BY country",
+        "SELECT QUANTILE_DISC(day, [0.25, 0.75]), COUNT(*) FROM orders",
+    ):
+        assert not any(told in notice for notice in con.query(sql).notices), sql
+
+
+def test_terms_of_a_regression_are_named_by_their_columns(con: Connection) -> None:
+    """The query has no such expression, so that nobody would know what to narrow."""
+    notices = con.query("SELECT REGR_SLOPE(price, price * 1000) FROM orders", epsilon="0.0001").notices
+    (far, *_) = (notice for notice in notices if "may be anything" in notice)
+    assert far.startswith("What is computed of price and added up may be anything in [")
+    assert far.endswith("as in LEAST(price, 100).")
+
+
 def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")

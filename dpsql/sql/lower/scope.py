@@ -116,7 +116,7 @@ class Context:
                 self.source.refuse(
                     node,
                     "list",
-                    "a list or map of values is an output of the outermost SELECT alone",
+                    "a list or map of values is only allowed in the outermost SELECT",
                     "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
                     "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
                 )
@@ -357,7 +357,7 @@ class Scope:
                 self.source.refuse(
                     sample,
                     "sample",
-                    "private tables are sampled, and no rows of queries",
+                    "only a private table can be sampled, not the rows of a query",
                     "write the sample in the query, behind its table",
                 )
             known_as, names = self.alias(alias, name)

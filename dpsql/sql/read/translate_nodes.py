@@ -196,7 +196,7 @@ def _length(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _strpos(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse(node, "function", "CHARINDEX takes no heed of case")
+        self.refuse(node, "function", "CHARINDEX ignores case")
     return called("strpos", node.this, node.args["substr"])
 
 
