@@ -66,7 +66,7 @@ class Measurand:
 class Analysis:
     """The facts about a release that are known before any private row is read.
 
-    `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbours differ
+    `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbors differ
     by replacing a unit, not by adding or removing one.
     """
 

@@ -53,8 +53,8 @@ def init(
 ) -> None:
     """Write a policy to fill in, from the schema alone.
 
-    No value is read, so no bounds are guessed but those that CHECK constraints state; of a CSV file some lines are read, for
-    the types of its columns. Keys are proposed as units and links. An existing file is never overwritten.
+    Bounds and values come from CHECK constraints and ENUM types only, since those of the data would reveal it; of a CSV or JSON
+    file some rows are read, to guess the types of columns. Keys are proposed as units and links. An existing file is never overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import fold, skeleton

@@ -20,7 +20,7 @@ Output = Annotated[
 
 
 def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> None:
-    """Write what a ledger says as one page of HTML that needs no network: budgets over time, analysts, dearest queries.
+    """Write what a ledger says as one page of HTML that needs no network: budgets over time, analysts, most expensive queries.
 
     It holds the texts of queries, as the ledger does, and no answer.
     """

@@ -308,7 +308,7 @@ COMMANDS = (
     Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _expanded),
     Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _pager),
     Command(("timing",), "[on|off]", "how long each answer took", _timing),
-    Command(("theme",), "[NAME]", "the colours: none, or a style of Pygments", _theme),
+    Command(("theme",), "[NAME]", "the colors: none, or a style of Pygments", _theme),
     Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _ask_above),
     Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _go, takes=True),
     Command(("gx",), "[FILE]", "the same, with rows as lines", _go_expanded, takes=True),

@@ -295,7 +295,7 @@ class Scope:
     def _looked_up(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
         """The query of a source of public rows that, looked up, has one row or none.
 
-        Claim: its value costs nothing, and it is the same on neighbouring databases.
+        Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
         Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
         """
