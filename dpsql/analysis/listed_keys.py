@@ -57,6 +57,10 @@ def _is_whole(relation: Relation, keys: Sequence[Expr]) -> bool:
             return False
 
 
+_CHOICES = frozenset({"coalesce", "nullif"})
+"""Functions whose value is that of an argument."""
+
+
 def from_bounds(release: Release) -> bool:
     """Whether the values of a key of a release follow from bounds, and from no list."""
     if release.all_public_rows:
@@ -77,8 +81,9 @@ def is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
         branches, otherwise = case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
         return all(is_listed(option, relation, stated) for option in options)
-    if any(column.type.temporal for column in columns(expr)):
-        return True  # the parts of a calendar, as months
+    times = {column for column in columns(expr) if column.type.temporal}
+    if times and expr.function.name not in _CHOICES:
+        return len(times) == 1  # the parts of a calendar, as months; the time between two days is none
     return all(is_listed(column, relation, stated) for column in columns(expr))
 
 

@@ -104,7 +104,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
 
 CALLS: Mapping[type[exp.Expr], str] = {
     exp.Abs: "abs", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt", exp.Exp: "exp", exp.Ln: "ln",
-    exp.Sign: "sign", exp.Median: "median", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
+    exp.Sign: "sign", exp.Lower: "lower", exp.Upper: "upper", exp.Year: "year", exp.Month: "month", exp.Day: "day",
     exp.Quarter: "quarter", exp.Hour: "hour", exp.Minute: "minute", exp.DayOfYear: "dayofyear",
     exp.Nullif: "nullif", exp.Pow: "pow", exp.StartsWith: "starts_with", exp.Contains: "contains",
     exp.Coalesce: "coalesce", exp.Replace: "replace", exp.Length: "length", exp.StrPosition: "strpos",

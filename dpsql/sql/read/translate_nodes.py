@@ -438,22 +438,20 @@ _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
 _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
 """The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
-_QUANTILES: Mapping[type[exp.Expr], str] = {
-    exp.PercentileCont: "quantile_cont",
-    exp.PercentileDisc: "quantile_disc",
-}
+_QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
 
 
 def _within_group(self: Translator, node: exp.Expr) -> exp.Expr:
-    """Write PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and of a descending order as that of 1 - q."""
-    name, order = _QUANTILES.get(type(node.this)), node.expression
-    if name is None or self.dialect not in _WITHIN_GROUP or len(order.expressions) != 1:
-        self._refuse_unknown(node.this)
+    """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; in a descending order q stands for 1 - q."""
+    call, order = node.this, node.expression
+    if type(call) not in _QUANTILES or self.dialect not in _WITHIN_GROUP or len(order.expressions) != 1:
+        self._refuse_unknown(call)
     (item,) = order.expressions
-    share = node.this.this
+    share = call.this
     if item.args.get("desc"):
         share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
-    return called(name, item.this, share)
+    made: exp.Expr = type(call)(this=item.this, expression=share)
+    return made
 
 
 def _any(self: Translator, node: exp.Expr) -> exp.Expr:
