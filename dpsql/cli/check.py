@@ -227,7 +227,7 @@ def _held_against(
         schema = backend.schema()
         declared = catalog.build(rules, schema, backend.origin)
         found = [*compared(rules, policy, backend, schema, _last_answer(rules, *ledger))]
-        return schema, [*found, *unread(rules, declared, backend)]
+        return schema, [*found, *unread(rules, declared, backend, database)]
 
 
 def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:

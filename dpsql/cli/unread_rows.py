@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,19 +23,29 @@ _WRITTEN = {
 """How texts of files have to be written for each type of the policy."""
 
 
-def unread(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+def unread(
+    rules: Policy, declared: Catalog, backend: DuckDBBackend, database: Path | Mapping[str, Path]
+) -> Iterator[str]:
     """Yield a line for each kind of cells or rows that no answer reads, or joins to nothing."""
-    yield from _texts(rules, backend)
+    yield from _texts(rules, database)
     yield from _without_unit(rules, declared, backend)
     yield from _crossing(rules, declared, backend)
 
 
-def _texts(rules: Policy, backend: DuckDBBackend) -> Iterator[str]:
+def _texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
     """Yield a line for each column of a file with texts that are none of its type."""
+    from dpsql.backends.duckdb.files import table_of, tables_of, unread_texts
+    from dpsql.policy import fold
+
     types = rules.column_types()
-    for table, columns in backend.unread_texts(types).items():
-        for column, many in columns.items():
-            kind = types[table][column]
+    if isinstance(database, Mapping):
+        files = {name: table_of(path) for name, path in database.items()}
+    else:
+        files = tables_of(database)
+    for table in (name for name in files if fold(name) in types):
+        known = types[fold(table)]
+        for column, many in unread_texts(table, files[table], known).items():
+            kind = known[column]
             found = "1 text is" if many == 1 else f"{many:,} texts are"
             read = "is" if many == 1 else "are"
             yield f"{table}.{column}: {found} no {kind}, and {read} read as NULL: {_WRITTEN[kind]}"

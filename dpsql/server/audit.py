@@ -101,7 +101,7 @@ class Audit:
         except Error as error:
             failed = error.code
         raise OperationalError(
-            f"the server cannot keep its audit log ({failed}): until then it refuses logins and queries",
+            f"the server cannot keep its audit log ({failed}): nobody logs in and nothing is answered meanwhile",
             code="audit",
             hint="its owner: dpsql audit verify",
         )

@@ -22,16 +22,7 @@ from dpsql.backends.base import Exact, Origin, Place, Tables
 from dpsql.backends.declared_keys import table_keys
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.backends.duckdb.files import (
-    FileTable,
-    Types,
-    make,
-    paths,
-    suggested_types,
-    table_of,
-    tables_of,
-    unread_texts,
-)
+from dpsql.backends.duckdb.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.duckdb.fingerprint import fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, typed
 from dpsql.backends.duckdb.interrupts import cancellation
@@ -205,14 +196,6 @@ class DuckDBBackend:
         """The number that each of some emitted queries gives of all rows: for an owner alone."""
         with self.snapshot():
             return [int(number) for sql in queries for (number,) in self._long(sql)]
-
-    def unread_texts(self, types: Mapping[str, Types]) -> dict[str, dict[str, int]]:
-        """Count the texts of files that are none of their column's type, by table and column: for an owner alone."""
-        return {
-            name: unread_texts(name, table, types[fold(name)])
-            for name, table in self._files.items()
-            if fold(name) in types
-        }
 
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
