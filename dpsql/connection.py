@@ -123,13 +123,13 @@ def connect(
         return _remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
     if policy is None:
         raise ProgrammingError(
-            "no policy given: nothing is known of what may be asked",
+            "no policy given",
             code="policy_missing",
             hint='connect(…, policy="name.yaml")',
         )
     if token is not None or tls_ca is not None:
         raise ProgrammingError(
-            "a token is for a server, and the database is in this process",
+            "a token is only valid with the URL of a server, and this database is opened in this process",
             code="argument",
             hint='connect("https://host:8439", token=…)',
         )

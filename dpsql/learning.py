@@ -36,7 +36,7 @@ _BITS = 100
 class Schedule:
     """How `rounds` choices among experts are made: the learning `rate` η, and whom it protects.
 
-    Neighbouring sequences differ in the losses of one round, all of them: under `replace` they are any others, as in the
+    Neighboring sequences differ in the losses of one round, all of them: under `replace` they are any others, as in the
     literature; under `add_remove` they are set to 0, so that all change in one direction.
 
     Claim: each choice has a range of at most 2η (`replace`) or η (`add_remove`), whatever was chosen before. So all together are
@@ -44,7 +44,7 @@ class Schedule:
     Why: a choice is the exponential mechanism with the summed losses as penalties and the rate η. One round's losses move each
     expert's sum by at most 1, up or down, so two experts' sums move apart by at most 2; if all go one way, by at most 1. The range
     is that of the logs of the ratios of chances. Composition holds although losses may follow the choices.
-    Source: Dwork, Roth 2014, section 11.2 (the algorithm and its neighbours); Cesar, Rogers 2021, section 3 (range and zCDP).
+    Source: Dwork, Roth 2014, section 11.2 (the algorithm and its neighbors); Cesar, Rogers 2021, section 3 (range and zCDP).
 
     >>> Schedule(rounds=101, rate=Fraction(1, 10)).rho, Schedule(rounds=101, rate=Fraction(1, 10), neighbors="add_remove").rho
     (Fraction(1, 2), Fraction(1, 8))

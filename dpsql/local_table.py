@@ -88,7 +88,7 @@ class LocalTable:
         for name, place in zip(columns, places, strict=True):
             if self.step(place):
                 raise DataError(
-                    f"values of {name} were rounded to its bounds, and have a mean alone",
+                    f"values of {name} were rounded to its bounds, so only their mean can be estimated",
                     hint=f"table.mean({name!r})",
                 )
         if not places or len(set(places)) < len(places):

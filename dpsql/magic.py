@@ -44,7 +44,7 @@ class Magic:
         text = rest if cell is None else cell
         if cell is not None and rest.strip():
             raise ProgrammingError(
-                f"{rest.split()[0]} is no option of a query",
+                f"{rest.split()[0]} is not an option of a query",
                 code="argument",
                 hint=f"--{', --'.join(_OF_QUERY)}",
             )
@@ -82,7 +82,7 @@ class Magic:
         options, rest = _options(shlex.join(words[place is not None :]), _OF_CONNECT)
         if rest.strip():
             raise ProgrammingError(
-                f"{rest.split()[0]} is no option of connect",
+                f"{rest.split()[0]} is not an option of connect",
                 code="argument",
                 hint=f"--{', --'.join(_OF_CONNECT)}",
             )

@@ -148,7 +148,7 @@ class SessionTables:
             self._require_free_name(statement)
         if statement is not None or self._names(sql, options) is not None:
             raise QueryRejected(
-                "tables of a session are made and asked at once, and not planned",
+                "statements about tables of a session cannot be planned",
                 code="session_table",
                 hint="con.query(sql), or con.explain(sql) for the price",
                 text=sql,
@@ -274,7 +274,7 @@ class SessionTables:
             statement.reject(
                 statement.name_at,
                 "session_table",
-                f"a session has at most {MOST_TABLES} tables",
+                f"a session keeps at most {MOST_TABLES} tables",
                 "DROP TABLE forgets one",
             )
 
@@ -308,7 +308,7 @@ class SessionTables:
         mixed = sorted(owners[name] for name in named if name in owners)
         if mixed:
             raise QueryRejected(
-                f"{found[0].name} is a table of this session, and {mixed[0]} one of the owner's: a SELECT is of the one or of the other",
+                f"{found[0].name} is a table of this session, and {mixed[0]} one of the owner's: a SELECT cannot read both",
                 code="session_table",
                 hint=_APART,
                 text=sql,
@@ -352,7 +352,7 @@ class SessionTables:
 
         if len(tables) > 1 or statement.explain or statement.translated:
             raise QueryRejected(
-                "of a local table one SELECT in DuckDB's SQL is answered, of that table alone",
+                "a local table answers one SELECT in DuckDB's SQL that reads no other table",
                 code="local_query",
                 hint=_APART,
                 text=sql,

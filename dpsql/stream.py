@@ -82,7 +82,7 @@ class Stream:
             places = np.array(sorted(self._cells(condition)), np.int64)
             size = math.prod(shape)
             if len(places) and not (places[0] >= 0 and places[-1] < size):
-                raise QueryRejected("this is no condition", code="condition", text=condition)
+                raise QueryRejected("this is not a condition", code="condition", text=condition)
             chosen = np.zeros(size, bool)
             chosen[places] = True
             chosen = chosen.reshape(shape)

@@ -247,7 +247,7 @@ class _Cells:
         found = self._open.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
         places = [int(place) for (place,) in found.rows]  # type: ignore[arg-type]
         if len(found.columns) != 1 or len(set(places)) < len(places):
-            raise QueryRejected("this is no condition", code="condition", text=condition)
+            raise QueryRejected("this is not a condition", code="condition", text=condition)
         return places
 
 

@@ -24,7 +24,7 @@ from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussi
 from dpsql.errors import LossError
 
 Symmetric: TypeAlias = PureProfile | LaplaceProfile | GeometricProfile | ResponseProfile
-"""Releases whose δ is the same whichever neighbour is real, and whose loss has an end."""
+"""Releases whose δ is the same whichever neighbor is real, and whose loss has an end."""
 
 _BLUR = 1e-9  # a few thousand additions of positive floats err by less than a thousandth of that
 _OFF = 1e-13  # and no float loss, or what is left of a chance beyond ε, by a hundredth of this
@@ -38,7 +38,7 @@ class Batch:
     """The profile of several releases together: `chances` of the losses -n·step, …, n·step.
 
     Claim: `delta` encloses the δ of the batch.
-    Why: each part's loss is spread to the two nearest points of a grid so that both neighbours' chances are kept,
+    Why: each part's loss is spread to the two nearest points of a grid so that both neighbors' chances are kept,
     which makes it no less telling: its δ is the chord of the part's own between grid points. That moves no loss up
     by more than a step, so the δ at an ε less `moved` is not below the batch's there. All terms are positive, so
     that floats lose no more than a share of 1e-9.
@@ -143,7 +143,7 @@ def _end(profile: Symmetric) -> Fraction:
 def _spread(profile: Symmetric, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
     """The chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
 
-    Between grid points δ is linear in e^ε; the chance on the neighbour is the change of its slope at a point.
+    Between grid points δ is linear in e^ε; the chance on the neighbor is the change of its slope at a point.
     """
     with localcontext(prec=110):
         above = [profile.delta(exactly(k * step)).high for k in range(cells)] + [Decimal(0)]

@@ -132,7 +132,7 @@ def group(guarantee: Guarantee, size: int) -> Guarantee:
     """The guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
 
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
-    Why: k neighbouring steps lead from one database to the other; δ grows by e^ε at each.
+    Why: k neighboring steps lead from one database to the other; δ grows by e^ε at each.
     Source: Dwork, Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2.
 
     >>> group(Guarantee(Fraction(1, 10)), 5)

@@ -94,7 +94,7 @@ class ResponseProfile(_Ending):
     """That of randomised response among `choices` answers: the truth e^ε₀ times as likely as each other one.
 
     Claim: δ = (e^ε₀ - e^ε)₊/(e^ε₀ + choices - 1).
-    Why: only the true answer is more likely than on the neighbour, by the factor e^ε₀.
+    Why: only the true answer is more likely than on the neighbor, by the factor e^ε₀.
     Source: Warner 1965; Kairouz, Bonawitz, Ramage 2016, section 3 (more than two choices).
 
     >>> ResponseProfile(Fraction(1)).delta(Decimal(0)) == PureProfile(Fraction(1)).delta(Decimal(0))
@@ -201,7 +201,7 @@ class GeometricProfile:
 class StaircaseProfile(_Ending):
     """That of staircase noise of the loss ε₀ on one integer that moves by `width` steps, or by fewer.
 
-    Claim: δ = P·(1 - e^(ε-ε₀))₊, P the chance that an outcome is e^ε₀ times as likely as on the neighbour: that of k <= 0,
+    Claim: δ = P·(1 - e^(ε-ε₀))₊, P the chance that an outcome is e^ε₀ times as likely as on the neighbor: that of k <= 0,
     and of those k below `inner` for which width - k is not.
     Why: a move by at most `width` changes the number of stairs below by -1, 0 or 1, so there are three losses, ε₀, 0 and
     -ε₀. P·(1 - e^-ε₀) is the distance in total variation, which for a symmetric law that falls on both sides grows with the
@@ -240,7 +240,7 @@ class UnaryProfile(_Ending):
 
     Claim: whatever the number of choices is.
     Why: two answers' bits differ in law, the true one's, 1 with chance 1/2, and the other's, 1 with chance 1/(1+e^ε₀). Of the
-    four outcomes only (1, 0) is more likely than on the neighbour, by the factor e^ε₀; its chance is e^ε₀/(2(1 + e^ε₀)).
+    four outcomes only (1, 0) is more likely than on the neighbor, by the factor e^ε₀; its chance is e^ε₀/(2(1 + e^ε₀)).
     Source: Wang, Blocki, Li, Jha 2017, "Locally differentially private protocols for frequency estimation" (the encoding).
 
     >>> round(UnaryProfile(Fraction(1)).delta(Decimal(0)).high, 12)  # tanh(1/2)/2

@@ -19,7 +19,7 @@ from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, t
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr, is_conditional
-from dpsql.plan.interval import DAY, Interval, position
+from dpsql.plan.interval import DAY, Interval, position, span
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
 from dpsql.plan.tags import later
@@ -57,9 +57,9 @@ class Measurand:
 class Analysis:
     """The facts about a release that are known before any private row is read.
 
-    `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbours differ
-    by replacing a unit, not by adding or removing one. Of the `undecided` conditions on keys it was not computed for which of
-    their public values they are true.
+    `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbors differ
+    by replacing a unit, not by adding or removing one. It was not computed for which
+    public values of the keys the `undecided` conditions on them are true.
     """
 
     tag: ClassVar[str] = "Analysis"
@@ -152,7 +152,7 @@ def _measure(
         around = looked_up_interval(expr, relation, facts)
     if not around.bounded or around.meet(limits(expr.type)) != around:
         raise QueryRejected(
-            f"{phrase(expr)} has no bounds ({around}), "
+            f"{phrase(expr)} has no bounds: it may be anything in {span(around, expr.type)}, "
             + (
                 "so one unit could change its sum without limit"
                 if added

@@ -76,7 +76,7 @@ class Images:
     """The conditions on nothing but columns that are asked for which were not computed."""
 
     def of(self, expr: Expr, known: Known) -> Domain | None:
-        """Every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
+        """Return every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
         read = tuple(sorted(dict.fromkeys(columns(expr)), key=str))
         if not read or not is_settled(expr, self.facts) or _elsewhere(expr, known):
             return None
@@ -88,7 +88,7 @@ class Images:
         return self._computed(expr, {column: values or () for column, values in given.items()}, known)
 
     def _narrowed(self, known: Known) -> Known:
-        """What conditions say of expressions that they compare with constants, where these are computed first."""
+        """Return what conditions state about expressions that they compare with constants, where these are computed first."""
         for condition in _conditions(self.relation):
             if isinstance(condition, Call) and condition.function.name in _COMPARES:
                 settled = (self._settled(part) for part in condition.arguments)
@@ -96,7 +96,7 @@ class Images:
         return known
 
     def _settled(self, expr: Expr) -> Expr:
-        """A constant that is computed of others as its value; another expression as it is."""
+        """Return the value of a constant that is computed from others; another expression as it is."""
         if not isinstance(expr, Call) or any(columns(expr)) or not is_settled(expr, self.facts):
             return expr
         one = Column(_BOX, "one", Facts(Type.BOOLEAN, ""))
@@ -105,14 +105,14 @@ class Images:
 
     @property
     def _are_possible(self) -> bool:
-        """Whether conditions on nothing but constants and public values are true."""
+        """Return whether conditions that read constants and public values only are true."""
         settled = [part for part in _conditions(self.relation) if not any(columns(part))]
         asked = [part for part in settled if is_settled(part, self.facts)]
         whole = Column(_BOX, "whole", Facts(Type.BOOLEAN, ""))
         return _image(self.facts, whole, asked, {whole: (True,)}) != () if asked else True
 
     def _computed(self, expr: Expr, given: dict[Column, Domain], known: Known) -> Domain | None:
-        """The values of an expression for combinations of values of the columns that it reads."""
+        """Return the values of an expression for combinations of values of the columns that it reads."""
         if _size(given) > MAX_COMBINATIONS:
             return None
         asked, given = self._asked(given, known)
@@ -122,7 +122,7 @@ class Images:
         return _image(self.facts, expr, asked, given)
 
     def _asked(self, given: dict[Column, Domain], known: Known) -> tuple[list[Expr], dict[Column, Domain]]:
-        """The conditions on several columns that are computed, and the values of all columns that they read.
+        """Return the conditions on several columns that are computed, and the values of all columns that they read.
 
         A condition that reads further columns is computed as well where these have few values.
         """
@@ -140,7 +140,7 @@ class Images:
         return asked, found
 
     def _values(self, column: Column, known: Known) -> Domain | None:
-        """The values of a column in the rows that conditions on it alone leave."""
+        """Return the values of a column in the rows that conditions on it alone leave."""
         place = id(self.relation), column.source, column.name
         if place not in self.found:
             self.found[place] = self._computed_values(column, known)
@@ -173,7 +173,7 @@ class Images:
         return values
 
     def _matches(self, column: Column) -> Iterator[SemiJoin]:
-        """The conditions that some row of a public source, or none, matches a column, on a source that is known by now."""
+        """Return the conditions that some row of a public source, or none, matches a column, on a source that is known by now."""
         relation, conditions = self.relation, [*_conditions(self.relation)]
         while not isinstance(relation, Source):
             match relation:
@@ -197,7 +197,7 @@ class Images:
             relation = relation.left if isinstance(relation, Join) else relation.input
 
     def _left(self, expr: Expr, known: Known) -> Domain | None:
-        """Those values of an expression that conditions on it leave, where its columns have too many values."""
+        """Return the values of an expression that conditions on it leave, where its columns have too many values."""
         values = domain(expr, self._narrowed(known), listed(self.relation))
         if values is None:
             return None
@@ -215,7 +215,7 @@ class Images:
         return _image(self.facts, whole, asked, {whole: values}) if asked else values
 
     def _traced(self, column: Column) -> Domain | None:
-        """The values of a column of a derived table, from the rows that this is made of."""
+        """Return the values of a column of a derived table, from the rows that this is made of."""
         source = next((found for found in sources(self.relation) if found.alias == column.source), None)
         if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
             return None
@@ -233,7 +233,7 @@ class Images:
 
 
 def _conditions(relation: Relation) -> Iterator[Expr]:
-    """The conditions that are true of the rows of a relation: of WHERE, and of ON of inner joins."""
+    """Return the conditions that are true of the rows of a relation: of WHERE, and of ON of inner joins."""
     match relation:
         case Filter():
             yield from _conjuncts(relation.predicate)
@@ -249,17 +249,17 @@ def _conditions(relation: Relation) -> Iterator[Expr]:
 
 
 def _rejects_null(condition: Expr) -> bool:
-    """Whether a condition is true of no row whose columns are NULL, as those are that a LEFT JOIN does not find."""
+    """Return whether a condition is true of no row whose columns are NULL, as where a LEFT JOIN finds no row."""
     return isinstance(condition, Call) and condition.function.name in _COMPARES
 
 
 def _is_known(source: Source) -> bool:
-    """Whether the rows of a source are public, and are not computed of releases or other steps."""
+    """Return whether the rows of a source are public and not computed from releases or other steps."""
     return not is_private(source) and not needs(source)
 
 
 def _all(parts: Sequence[Expr]) -> Expr | None:
-    """The condition that all of some conditions are true."""
+    """Return the condition that all of some conditions are true."""
     found: Expr | None = parts[0] if parts else None
     for part in parts[1:]:
         found = None if found is None else call("and", found, part)
@@ -267,7 +267,7 @@ def _all(parts: Sequence[Expr]) -> Expr | None:
 
 
 def _among(values: Domain, others: Domain | None) -> Domain:
-    """Those of some values that are among others, if these are known."""
+    """Return those of some values that are among others, if these are known."""
     if others is None:
         return values
     found = frozenset(others)
@@ -275,7 +275,7 @@ def _among(values: Domain, others: Domain | None) -> Domain:
 
 
 def _matched(facts: PublicFacts, column: Column, match: SemiJoin, values: Domain) -> Domain | None:
-    """Those of some values of a column that a row of a public source matches, or that none does."""
+    """Return those of some values of a column that a row of a public source matches, or that none does."""
     if not values:
         return ()
     named = Column(_BOX, "c0", replace(column.facts, engine_type="", identity=None))
@@ -287,7 +287,7 @@ def _matched(facts: PublicFacts, column: Column, match: SemiJoin, values: Domain
 
 
 def _conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """The conditions that are true where a predicate is, truth values of columns and constants among them."""
+    """Return the conditions that are true where a predicate is, truth values of columns and constants among them."""
     if isinstance(predicate, Call) and predicate.function.name == "and":
         for part in predicate.arguments:
             yield from _conjuncts(part)
@@ -296,7 +296,7 @@ def _conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _implied(condition: Expr, wanted: Callable[[Expr], bool]) -> Expr | None:
-    """What a condition says by those of its parts that are wanted, the condition itself if it is; None if nothing.
+    """Return what a condition implies by those of its parts that are wanted; None if nothing.
 
     Claim: it is true where the condition is.
     Why: of an AND each part is true, and of an OR one is; what is not known of a part of an OR leaves all.
@@ -319,14 +319,14 @@ def _implied(condition: Expr, wanted: Callable[[Expr], bool]) -> Expr | None:
 
 
 def _is_narrowing(condition: Expr) -> bool:
-    """Whether a condition compares a column with a constant, so that the column's interval says the same."""
+    """Return whether a condition compares a column with a constant, so that the column's interval says the same."""
     if not isinstance(condition, Call) or condition.function.name not in _COMPARES:
         return False
     return any(isinstance(part, Column) and around != ANYWHERE for part, around in narrow(condition).items())
 
 
 def conditions_on_keys(release: Release, facts: PublicFacts) -> Iterator[Expr]:
-    """What conditions say of several keys of a release, and of nothing else, over its released keys.
+    """Return the conditions on several keys of a release, and on nothing else, over its released keys.
 
     Claim: they are true of each group that has rows.
     Why: they are true of all rows of the relation, and rows of a group have its keys.
@@ -399,7 +399,7 @@ def _with(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 def is_settled(expr: Expr, facts: PublicFacts, released: Collection[Expr] = ()) -> bool:
     """Whether an expression is computed of constants as it is of rows, on whichever engine.
 
-    Values of earlier releases are not known before these, but for those that are `released` with the groups.
+    Values of earlier releases are not known before these, except those that are `released` with the groups.
     """
     return all(_is_settled(part, facts, released) for part in walk(expr))
 
@@ -422,11 +422,6 @@ def _is_of_calendar(expr: Expr) -> bool:
     return around.bounded and around.meet(limits(expr.type)) == around
 
 
-def is_computed(condition: Expr) -> bool:
-    """Whether a condition on values that are listed is computed for each of them: whether it is the same on each engine."""
-    return all(map(_is_alike, walk(condition)))
-
-
 def _elsewhere(expr: Expr, known: Known) -> bool:
-    """Whether values may lie outside Python's calendar, where they are shown in other ways."""
+    """Return whether values may lie outside Python's calendar, where they are shown in other ways."""
     return expr.type.temporal and not interval(expr, known).bounded

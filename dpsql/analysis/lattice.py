@@ -64,7 +64,7 @@ class Lattice:
 
     @property
     def step(self) -> Fraction:
-        """The distance of neighbouring points, in the value's own units."""
+        """The distance of neighboring points, in the value's own units."""
         return Fraction(2) ** self.exponent / Fraction(10**self.digits)
 
     def point(self, position: Fraction) -> int:

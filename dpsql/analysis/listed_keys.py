@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.domains import Listed, listed
-from dpsql.analysis.images import is_computed
+from dpsql.analysis.images import is_settled
+from dpsql.analysis.stability import PublicFacts
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns, substituted
 from dpsql.plan.nodes import (
@@ -39,24 +40,28 @@ def measures_presence(release: Release) -> bool:
     return release.aggregations == (PRESENT,)
 
 
-def lists_keys(release: Release) -> bool:
-    """Whether the rows of a release are those of a whole table, but for conditions on keys alone that are computed of the keys."""
-    return _is_whole(release.input, [key.expr for key in release.keys])
+def lists_keys(release: Release, facts: PublicFacts) -> bool:
+    """Return whether the rows of a release are those of a whole table, except for conditions on keys alone that are computed of the keys."""
+    return _is_whole(release.input, [key.expr for key in release.keys], facts)
 
 
-def _is_whole(relation: Relation, keys: Sequence[Expr]) -> bool:
+def _is_whole(relation: Relation, keys: Sequence[Expr], facts: PublicFacts) -> bool:
     match relation:
         case Scan():
             return True
         case Filter():
             read = {column for key in keys for column in columns(key)}
-            known = read.issuperset(columns(relation.predicate)) and is_computed(relation.predicate)
-            return known and _is_whole(relation.input, keys)
+            known = read.issuperset(columns(relation.predicate)) and is_settled(relation.predicate, facts)
+            return known and _is_whole(relation.input, keys, facts)
         case Project():
             items: dict[Column, Expr] = dict(zip(relation.columns, relation.items, strict=True))
-            return _is_whole(relation.input, [substituted(key, items) for key in keys])
+            return _is_whole(relation.input, [substituted(key, items) for key in keys], facts)
         case _:
             return False
+
+
+_CHOICES = frozenset({"coalesce", "nullif"})
+"""Functions whose value is that of an argument."""
 
 
 def from_bounds(release: Release) -> bool:
@@ -79,8 +84,9 @@ def is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
         branches, otherwise = case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
         return all(is_listed(option, relation, stated) for option in options)
-    if any(column.type.temporal for column in columns(expr)):
-        return True  # the parts of a calendar, as months
+    times = {column for column in columns(expr) if column.type.temporal}
+    if times and expr.function.name not in _CHOICES:
+        return len(times) == 1  # the parts of a calendar, as months; the time between two days is none
     return all(is_listed(column, relation, stated) for column in columns(expr))
 
 

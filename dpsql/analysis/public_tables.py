@@ -1,11 +1,11 @@
 """Look-ups in public tables: the values of group keys, and the intervals of summed expressions.
 
 Claim: a key over public columns has no other values than those that are looked up; an expression over public columns is
-within the interval that is looked up. Both are the same on neighbouring databases.
+within the interval that is looked up. Both are the same on neighboring databases.
 Why: a joined row contains a row of the public table, which satisfies all conditions on public tables, and what conditions
 with private columns imply for the public side: that it is not NULL, and within the interval of the private side. A row
 for which a LEFT JOIN finds no partner has NULL in all columns of that side, which gives a key one value more. Nothing
-private is read, and public tables are the same on both neighbours.
+private is read, and public tables are the same on both neighbors.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

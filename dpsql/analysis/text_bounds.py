@@ -1,12 +1,12 @@
-"""How long the texts of a statement can be, and how much work one row can be, before anything is charged.
+"""Bound the texts of a statement, and the work on one row, before anything is charged.
 
 Claim: in a statement that `require_bounded_texts` accepts, each text that a row makes has at most `MOST_MADE` bytes, or at
 most `MOST_SHARE` times the bytes of the row's longest stored text and `MOST_MADE` more; all work on the texts of one row is
 at most `MOST_WORK`, and all texts that are made of it together have at most `MOST_TOGETHER` bytes and `MOST_SHARES` times
 those of its stored ones. So no row alone makes an engine fail, which holds a text of 2^30 bytes.
 Why: bounds are carried from each column to what is computed of it, through derived tables, groups, windows, set operations and
-joins; a column is what its item is, or one of several items. An engine may put the item in the place of each reference to a
-column, so that a reference counts as much work as the item; what an operator keeps, it computes once besides. Stored texts
+joins; a column has the bounds of its item, or of each of several items. An engine may put the item in the place of each reference to a
+column, so that a reference counts as much work as the item; what an operator keeps is computed once more. Stored texts
 are bounded where they are read, in the same expression, so that no optimizer separates the bound from what rests on it.
 Source: Goldberg 1991 has the like for numbers; nothing but the definitions is needed.
 """
@@ -45,9 +45,9 @@ MOST_MADE = 2**17
 MOST_SHARE = 16
 """How many times as long as the row's stored texts a text may be."""
 MOST_WORK = 2**30
-"""The most work that the texts of one row may be in a statement: about a second of DuckDB."""
+"""The most work on the texts of one row in a statement: about a second of DuckDB."""
 MOST_TOGETHER = 2**20
-"""The most bytes of all texts that are made of one row, but for parts of stored ones."""
+"""The most bytes of all texts that are made of one row, not counting parts of stored ones."""
 MOST_SHARES = 256
 """How many times as long as the row's stored texts all these together may be."""
 _SMALL = 2**14
@@ -58,18 +58,18 @@ _HINT = "cut the texts first, as in LEFT(s, 30)"
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """What one row is: the work on its texts, and the bytes of those that are made of it, as in a `TextSize`."""
+    """The work on the texts of one row, and the bytes of the texts that are made of it, as in a `TextSize`."""
 
     steps: int = 0
     share: Fraction = Fraction(0)
     added: int = 0
 
     def __add__(self, other: RowWork) -> RowWork:
-        """Both, one after the other."""
+        """Bound both, one after the other."""
         return RowWork(self.steps + other.steps, self.share + other.share, self.added + other.added)
 
     def __or__(self, other: RowWork) -> RowWork:
-        """Either of two."""
+        """Bound either of two."""
         return RowWork(
             max(self.steps, other.steps), max(self.share, other.share), max(self.added, other.added)
         )
@@ -86,13 +86,13 @@ class RowWork:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """What is known of a value: the size of its text, and the work of computing it of a row."""
+    """The size of the text of a value, and the work of computing it from a row."""
 
     size: TextSize
     work: RowWork = RowWork()
 
     def __or__(self, other: Bounded) -> Bounded:
-        """Either of two."""
+        """Bound either of two."""
         return Bounded(self.size | other.size, self.work | other.work)
 
 
@@ -116,7 +116,7 @@ def released_sizes(release: Release, rules: Mapping[str, WorkRule]) -> list[Text
 
 
 def require_bounded_text(expr: Expr, rules: Mapping[str, WorkRule]) -> None:
-    """As `require_bounded_texts`, for one expression, whose columns of derived tables are taken to be empty."""
+    """Raise QueryRejected as `require_bounded_texts` does, for one expression; its columns of derived tables count as empty."""
     found = _Expressions(rules, None).of(expr)
     found.work.require_bounded()
 
@@ -317,7 +317,7 @@ class _Statement:
         return [scope[column.source, column.name] for column in side.columns]
 
     def _work(self, relation: Relation) -> RowWork:
-        """Bound the work on one row of all that a relation computes, but for items that others read in their place."""
+        """Bound the work on one row of all that a relation computes, except items that others read in their place."""
         known = self._works.get(id(relation))
         if known is None:
             total = _total(map(self._over(self._scope_within(relation)).of, _computed(relation)))
@@ -342,7 +342,7 @@ class _Statement:
 
 
 def _computed(relation: Relation) -> Sequence[Expr]:
-    """The expressions of an operator that it computes itself, once for each row."""
+    """Return the expressions that an operator computes itself, once for each row."""
     match relation:
         case Filter():
             return [relation.predicate]
@@ -362,7 +362,7 @@ def _computed(relation: Relation) -> Sequence[Expr]:
 
 
 def _windows(exprs: Iterable[Expr]) -> list[Expr]:
-    """What window functions read: their arguments, partitions and orders."""
+    """Return the arguments, partitions and orders of window functions."""
     found = list[Expr]()
     for expr in exprs:
         if isinstance(expr, Windowed):

@@ -31,13 +31,13 @@ _ONE_TO_ONE = frozenset(
 
 
 def identity(expr: Expr, relation: Relation) -> str | None:
-    """What the values of an expression identify; None if it may be NULL or identifies nothing."""
+    """Return what the values of an expression identify; None if it may be NULL or identifies nothing."""
     named = identity_where_present(expr, relation)
     return named if named is not None and never_null(expr, relation) else None
 
 
 def compared_identity(expr: Expr, relation: Relation) -> str | None:
-    """What equal values of an expression identify, as a column's facts say it: NULL equals nothing.
+    """Return what equal values of an expression identify, as a column's facts state it: NULL equals nothing.
 
     A column of an optional side has none: what is grouped by it has many units' rows under NULL.
     """
@@ -51,7 +51,7 @@ def compared_identity(expr: Expr, relation: Relation) -> str | None:
 
 
 def identity_where_present(expr: Expr, relation: Relation) -> str | None:
-    """What the values of an expression identify in rows where it is not NULL."""
+    """Return what the values of an expression identify in rows where it is not NULL."""
     match expr:
         case Column():
             return expr.facts.identity or _within(expr, relation)
@@ -65,7 +65,7 @@ def identity_where_present(expr: Expr, relation: Relation) -> str | None:
 
 
 def separated_identity(expr: Expr, relation: Relation) -> str | None:
-    """The identity that an expression is an injective function of, where it is not NULL."""
+    """Return the identity that an expression is an injective function of, where it is not NULL."""
     if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
         read = [part for part in expr.arguments if any(columns(part))]
         return separated_identity(read[0], relation) if len(read) == 1 else None
@@ -111,7 +111,7 @@ def separated_column(expr: Expr) -> Column | None:
 
 
 def _within(column: Column, relation: Relation) -> str | None:
-    """What a column of a derived table identifies in rows where it is not NULL."""
+    """Return what a column of a derived table identifies in rows where it is not NULL."""
     source = next((source for source in sources(relation) if source.alias == column.source), None)
     match source:
         case Project() | PerUnitGroupBy() | PerUnitWindows():

@@ -335,7 +335,7 @@ def _lists(
             )
         if fold(declared) in map(fold, table.partition or ()):
             raise PolicyError(
-                f"{where}: a list is no partition", code="column_type", hint="name another column"
+                f"{where}: a list cannot be a partition", code="column_type", hint="name another column"
             )
         spelt, _, path = stored
         of = {fold(declared): (f"#{spelt}", kind)}

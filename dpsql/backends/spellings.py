@@ -157,7 +157,7 @@ def written(spellings: Spellings, expr: Call, where: str) -> str:
     if template is None:
         types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
         raise QueryRejected(
-            f"{expr.function.signature} of {types or 'nothing'} cannot be computed in {where}, without a chance to fail",
+            f"{expr.function.signature} of {types or 'nothing'} cannot be computed in {where} without a row that could make it fail",
             code="engine_function",
             hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
         )

@@ -25,14 +25,14 @@ from dpsql.cli.options import (
     without_password,
 )
 from dpsql.cli.query_files import PlannedText, texts
+from dpsql.cli.unread_rows import unread
 from dpsql.engine.advice import advice
 from dpsql.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dpsql.backends.catalog import Catalog, Schema
-    from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.backends.catalog import Schema
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
@@ -65,8 +65,8 @@ def check(
 ) -> None:
     """Say what a policy allows, or what is wrong with it; or what planned queries would cost.
 
-    With a database, every declared table and column must be in it, with the declared type. Queries are
-    priced one by one and jointly against what the ledger has left; nothing is charged. They need the
+    With a database, every declared table and column must be in it, with the declared type; for its owner, rows and texts that
+    no answer reads are counted. Queries are priced one by one and jointly against what the ledger has left; nothing is charged. They need the
     database only for what they read of public tables. The exit code is 1 if a query would be refused, or
     if the budget does not hold them all.
     """
@@ -227,45 +227,7 @@ def _held_against(
         schema = backend.schema()
         declared = catalog.build(rules, schema, backend.origin)
         found = [*compared(rules, policy, backend, schema, _last_answer(rules, *ledger))]
-        return schema, [*found, *_crossing(rules, declared, backend)]
-
-
-def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
-    """How many rows contradict a declaration, which nothing rests on: of links beside the one to the unit, and of keys."""
-    from dpsql.plan.expr import Column
-    from dpsql.policy import fold
-    from dpsql.sql.emit.relations import emit_crossings
-    from dpsql.sql.lower.table_names import scan
-
-    asked = [
-        (name, link.names, link.table, link.keys)
-        for name, link in rules.foreign_keys()
-        if link is not rules.tables[name].owner
-    ]
-    asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
-    queries = []
-    for name, names, other, keys in asked:
-        ours, theirs = declared.tables[fold(name)], declared.tables[fold(other)]
-        on = [
-            (Column("a", *ours.columns[fold(column)]), Column("b", *theirs.columns[fold(key)]))
-            for column, key in zip(names, keys, strict=True)
-        ]
-        queries.append(emit_crossings(scan(declared, "a", ours), scan(declared, "b", theirs), on))
-    for (name, names, other, keys), many in zip(asked, backend.counts(queries), strict=True):
-        if not many:
-            continue
-        from_, to = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
-        have = f"{many:,} row{'s have' if many > 1 else ' has'}"
-        if from_ == to:
-            yield (
-                f"{from_} is declared a key of the rows: {have} the value of a row of another unit, and are groups of each of "
-                "them; take it out of the policy, if it is not within a unit"
-            )
-        else:
-            yield (
-                f"{from_} refers to {to}: {have} the key of a row of another unit, to which they are not joined; "
-                "take the link out of the policy, if it is not within a unit"
-            )
+        return schema, [*found, *unread(rules, declared, backend, database)]
 
 
 def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
@@ -280,7 +242,7 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
     from dpsql.shell.describe import span
     from dpsql.shell.view import table
 
-    yield f"privacy unit: {rules.privacy_unit}; neighbours: {rules.neighbors}"
+    yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:
         yield f"a query may ask for ε {float(rules.max_epsilon):g} at most"
     yield from _warnings(rules)
@@ -291,9 +253,9 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
         if found.public:
             rows.append((name, "public", "", "", ""))
             continue
-        unit, budget = rules.unit_of(name), rules.budget_of(name)
+        budget = rules.budget_of(name)
         limit = f"ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, {budget.accountant}"
-        rows.append((name, "private", unit.column or "each row", f"{found.rows_per_unit:,}", limit))
+        rows.append((name, "private", rules.describe_unit(name), f"{found.rows_per_unit:,}", limit))
     yield table(("table", "kind", "unit", "rows of a unit", "budget"), rows, right=(3,))
     yield ""
     columns = [

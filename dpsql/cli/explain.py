@@ -46,7 +46,7 @@ def explain(
 ) -> None:
     """Show the plan of a query and what it would cost.
 
-    With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
+    It says what is proved of each step, and which error to expect. Nothing is charged, and nothing private
     is read.
     """
     text = text_of(sql)

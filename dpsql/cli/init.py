@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from dpsql.cli.options import Database, place_of
+from dpsql.cli.options import Database, place_of, policy_beside
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.remote.address import is_spark
 from dpsql.shell.view import printable
@@ -53,8 +53,8 @@ def init(
 ) -> None:
     """Write a policy to fill in, from the schema alone.
 
-    No value is read, so no bounds are guessed but those that CHECK constraints state; of a CSV file some lines are read, for
-    the types of its columns. Keys are proposed as units and links. An existing file is never overwritten.
+    Bounds and values come from CHECK constraints and ENUM types only, since those of the data would reveal it; of a CSV or JSON
+    file some rows are read, to guess the types of columns. Keys are proposed as units and links. An existing file is never overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import fold, skeleton
@@ -68,7 +68,8 @@ def init(
     decisions, stated = (Decisions(), {}) if metadata is None else _read(metadata)
     with closing(_opened(place)) as backend:
         schema = backend.schema()
-        schema |= backend.suggested() if isinstance(backend, DuckDBBackend) else {}
+        suggested = backend.suggested() if isinstance(backend, DuckDBBackend) else {}
+        schema |= suggested
         origins = {table: backend.origin(table) for table in schema}
         keys = backend.keys()
     required = {table: found.required for table, found in origins.items() if found is not None}
@@ -90,12 +91,13 @@ def init(
         decisions = interview(schema, keys, decisions, bounded)
     text = skeleton(
         schema,
-        place.name if isinstance(place, Path) else target.stem,
+        place.resolve().name if isinstance(place, Path) else target.stem,
         required,
         checks,
         keys=keys,
         decisions=decisions,
         sources="; ".join(sources),
+        types_are_guessed=bool(suggested),
     )
     if str(target) == "-":
         print(text, end="")
@@ -117,7 +119,7 @@ def init(
 def _named(place: Path | str) -> Path:
     """The policy beside the data; of a database elsewhere, in this folder, with the database's name."""
     if isinstance(place, Path):
-        return place.with_suffix(".yaml")
+        return policy_beside(place)
     name = Path(urlsplit(place).path).name
     return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
 

@@ -227,6 +227,17 @@ def without_password(place: Path | str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
+def policy_beside(place: Path) -> Path:
+    """Return the path of the policy beside a file or folder, which has its name with the ending .yaml.
+
+    >>> policy_beside(Path("shop/orders.csv")).as_posix()
+    'shop/orders.yaml'
+    """
+    if place.name in ("", ".."):  # the current folder, or one above it
+        place = place.resolve()
+    return place.with_suffix(".yaml") if place.name else place / "policy.yaml"
+
+
 def is_policy(database: Path | str) -> bool:
     """Whether a policy stands in the place of the database: it says itself where its tables lie."""
     return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
@@ -246,7 +257,7 @@ def policy_of(database: Path | str, policy: Path | None) -> Path:
             code="policy_missing",
             hint="--policy FILE or DPSQL_POLICY names it",
         )
-    beside = database.with_suffix(".yaml")
+    beside = policy_beside(database)
     if not beside.is_file():
         raise ProgrammingError(
             f"no policy given for {database}, and there is no {beside}",
@@ -417,7 +428,7 @@ def target_of(
         return None
     if epsilon is not None or target_error is None:
         raise ProgrammingError(
-            "--epsilon goes alone, and --confidence goes with --target-error",
+            "--epsilon and --target-error exclude each other, and --confidence needs --target-error",
             code="ambiguous",
             hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
         )

@@ -20,7 +20,7 @@ Output = Annotated[
 
 
 def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> None:
-    """Write what a ledger says as one page of HTML that needs no network: budgets over time, analysts, dearest queries.
+    """Write what a ledger says as one page of HTML that needs no network: budgets over time, analysts, most expensive queries.
 
     It holds the texts of queries, as the ledger does, and no answer.
     """
@@ -31,7 +31,7 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
 
     if str(output) != "-" and output.suffix.lower() not in {".html", ".htm"}:
         raise ProgrammingError(
-            f"{output} is no name of a page", code="argument", hint="--output report.html, or --output -"
+            f"{output} is not the name of a page", code="argument", hint="--output report.html, or --output -"
         )
     with closing(LedgerReader.open(target, key_of(ledger_key))) as history:
         text = page(LedgerSummary.of(history), Path(history.where).name)

@@ -216,7 +216,7 @@ def serve(
     """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
 
     `dpsql users` says who they are, and makes passwords and tokens; a user's name is that of the analyst whose budget is
-    charged. SIGHUP reads the policy, the data and the users again, and keeps all connections. The HTTP API needs `dpsql[server]`; without it the other door is open alone.
+    charged. SIGHUP reads the policy, the data and the users again, and keeps all connections. The HTTP API needs `dpsql[server]`; without it only the port of PostgreSQL is open.
     """
     import asyncio
 

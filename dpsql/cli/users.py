@@ -126,7 +126,7 @@ def set_subject(
 
 @users.command()
 def remove(name: Name, store: Store = USERS) -> None:
-    """Let a user log in no more, neither by password nor by token. What was charged to the name stays charged."""
+    """Stop a user from logging in, by password or by token. What was charged to the name stays charged."""
     with _opened(store) as known:
         known.remove(name)
     print(f"{name} may log in no more")

@@ -106,7 +106,7 @@ def _unit(found: CatalogTable, policy: Policy) -> str:
     """Whom the rows of a table belong to, in the policy's words."""
     if not found.private:
         return ""
-    return f"{policy.privacy_unit}: {'each row' if found.unit_column is None else found.unit_column}"
+    return f"{policy.privacy_unit}: {policy.describe_unit(found.name)}"
 
 
 def _end(bound: object) -> str:
@@ -141,5 +141,5 @@ def _rules(found: CatalogTable, policy: Policy) -> Iterator[str]:
         yield f"a group or a value is shown only if at least {declared.min_frequency:,} units are behind it, by noisy counts"
     yield (
         f"budget: ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, accountant {budget.accountant}; "
-        f"neighbours: {policy.neighbors}"
+        f"neighbors: {policy.neighbors}"
     )

@@ -20,6 +20,7 @@ from dpsql.engine.progressive import STEPS
 from dpsql.explained import ExplainedQuery, Price
 from dpsql.ledger import Quote
 from dpsql.plan.expr import Column, Expr, Scalar
+from dpsql.plan.interval import span
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -138,7 +139,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
         enforced += ", enforced" if bound.limits_groups else ""
-    yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    yield f"{indent}   │  contribution: {enforced}; neighbors: {engine.policy.neighbors}"
     for scan in private_scans(analysis.release.input):
         if scan.partition_filters:
             yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
@@ -150,7 +151,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
-        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {span(measure.interval, measure.expr.type)}{grid}"
     yield from _tree(engine, prepared, released.input, indent + "      ")
 
 

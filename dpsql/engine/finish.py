@@ -75,7 +75,12 @@ def _of_present_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
         or release.all_public_rows
     ):
         return outer
-    if lists_keys(release) or _public_groups(release, facts) is None:
+    analysis = analyse(release, facts, replace=False)
+    if (
+        analysis.selects
+        or analysis.domains is None
+        or (lists_keys(release, facts) and not analysis.undecided)
+    ):
         return outer
     return replace(outer, source=replace(release, aggregations=(PRESENT,)))
 

@@ -46,7 +46,7 @@ def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -
     steps = chosen.shortfall(groups, confidence)
     lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
     off = steps * float(lattice.step) if lattice is not None else steps
-    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left"
+    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left to choose from"
 
 
 def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
@@ -122,16 +122,21 @@ def missing_groups(table: ReleasedTable) -> Iterator[str]:
         missing = len(holds) - sum(holds)
         if missing:
             yield (
-                f"{missing:,} of {len(holds):,} groups are not shown: by their noisy counts of units, they may have no rows. A query "
+                f"{_groups_are(missing, len(holds))} not shown: by the noisy counts of units, there may be no rows. A query "
                 "with COUNT(*) shows all groups that the policy lists."
             )
         return
     missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (
-            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and, by their noisy counts, they "
-            "may be empty. Groups whose keys the policy, or a condition with IN, lists are all shown."
+            f"{_groups_are(missing, len(holds))} left out, as keys follow from bounds and, by the noisy counts, there may be no rows. "
+            "Groups whose keys are listed, by the policy or by a condition with IN, are all shown."
         )
+
+
+def _groups_are(few: int, many: int) -> str:
+    """Return so many of all groups as a subject and its verb."""
+    return f"{few:,} of {many:,} groups {'is' if few == 1 else 'are'}"
 
 
 def known_groups(table: ReleasedTable, *, chosen: bool, shown: bool) -> Iterator[str]:
@@ -145,13 +150,13 @@ def known_groups(table: ReleasedTable, *, chosen: bool, shown: bool) -> Iterator
         )
     if analysis.free and not analysis.release.all_public_rows and table.rows:
         yield (
-            f"All {len(table.rows):,} groups are of values that are listed, or within bounds: nothing is measured, and some may "
-            "have no rows. A condition, or COUNT(*) beside them, says which."
+            f"Groups ({len(table.rows):,}) follow from values that the policy lists, or from bounds: nothing is measured, and some may "
+            "have no rows. Add a condition, or COUNT(*), to see which."
         )
     elif analysis.release.top is not None:
         yield (
-            "The best are chosen among all groups that are listed, or within bounds, and groups without rows may be among them: "
-            "COUNT(*) beside them shows how many rows each has."
+            "The best are chosen among all groups that the policy lists, or that lie within bounds, so groups without rows may be "
+            "among them: add COUNT(*) to see how many rows each has."
         )
     elif (chosen or shown) and not measures_presence(analysis.release):
         holds = occupied(table.plan, table)
@@ -210,7 +215,7 @@ def totals_of_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -
         keys = ", ".join(phrase(key.expr) for key in release.keys)
         yield (
             f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
-            f"{selected_from(plans[release])}. What the others hold is missing; an aggregate without GROUP BY counts everybody."
+            f"{selected_from(plans[release])}. The rows of other groups are missing; an aggregate without GROUP BY reads all rows."
         )
 
 

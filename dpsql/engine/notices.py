@@ -31,7 +31,7 @@ from dpsql.engine.prepare import PreparedQuery
 from dpsql.engine.statement_notices import absent_ids, constant_questions, excluded_constants
 from dpsql.engine.within_units import within_units
 from dpsql.plan.expr import Column, Expr, Released, walk
-from dpsql.plan.interval import Interval, position
+from dpsql.plan.interval import Interval, position, span
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -57,7 +57,7 @@ from dpsql.release import ReleasedTable
 from dpsql.rendering import text
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import RowProvenance, has_interval, intervals_of
+from dpsql.uncertainty.cells import RowProvenance, intervals_of, released_ends
 from dpsql.uncertainty.cut_off import allowances, clamp_of
 
 FEW_VALUES = 100
@@ -65,6 +65,8 @@ FEW_VALUES = 100
 _COUNT_IF = re.compile(r"\bCOUNT_?IF\s*\(", re.ASCII | re.IGNORECASE)
 _FAR = 10**6
 """How large a computed value may be that is mentioned: its bounds are a function's, or a product's, and nobody declared them."""
+_LONG = 40
+"""An expression of more letters is named by its columns: as the terms of a regression, the query may not have it as such."""
 _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 
@@ -105,7 +107,10 @@ def of_answer(
 
 
 def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
-    """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves."""
+    """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves.
+
+    Those that are true or false, texts or lists are among them: noise decides about `COUNT(*) > 100`, too.
+    """
     outer, copies = prepared.outer, prepared.above
     if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
         return ()
@@ -134,8 +139,8 @@ def _bare(bare: Sequence[int], result: Result) -> Iterator[str]:
     names = [result.columns[place] for place in bare if any(row[place] is not None for row in result.rows)]
     if names:
         yield (
-            f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} noise, and no interval is known: noise has a part in which "
-            "values are read, as it has in the greatest or least one, or the law of the result is not simulated."
+            f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} noise, and no interval is known: noise decides which values "
+            "are read, as for the greatest of several, or dpsql does not simulate the law of the result."
         )
 
 
@@ -144,8 +149,8 @@ def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
     chosen_rows, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
     if chosen_rows and any(result.bounded):
         yield (
-            f"Noisy values chose {chosen_rows:,} of {released:,} rows: of all rows that might have been chosen, those are more likely "
-            "whose noise favors them. Intervals are wider for this, so that 95% of those of chosen rows hold."
+            f"Noisy values chose {chosen_rows:,} of {released:,} rows, and a row whose noise favors it is chosen more often. "
+            "Intervals are wider for this: 95% of the intervals of chosen rows hold."
         )
 
 
@@ -179,8 +184,8 @@ def _sampled(plan: MeasurementPlan) -> Iterator[str]:
     rate = sampling_rate(plan.analysis.release.input)
     if rate is not None:
         yield (
-            f"The answer is of a sample, in which each privacy unit is with probability {percent(rate)}; intervals hold for the "
-            f"sample. Of all units, a count or a sum is about the answer / {float(rate):.6g}."
+            f"The answer is of a sample, which holds each privacy unit with probability {percent(rate)}; intervals hold for the "
+            f"sample. Divide a count or a sum by {float(rate):.6g} to estimate it for all units."
         )
 
 
@@ -216,9 +221,14 @@ def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
         if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
             continue
         sql = phrase(measure.expr)
+        named = list(dict.fromkeys(str(part) for part in walk(measure.expr) if isinstance(part, Column)))
+        if len(sql) > _LONG and named:
+            what, bounded = f"What is computed of {' and '.join(named)} and added up", named[0]
+        else:
+            what, bounded = sql, sql
         yield (
-            f"{sql} may be anything in {measure.interval}, and noise grows with that: "
-            f"narrower bounds help, as in LEAST({sql}, 100)."
+            f"{what} may be anything in {measure.interval}, and noise grows with that: "
+            f"narrower bounds help, as in LEAST({bounded}, 100)."
         )
 
 
@@ -251,18 +261,18 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
         if not allowed:
             continue
         mentions.add(id(clamp))
-        most, units = clamp.most_beyond, "units"
+        most, units = clamp.most_beyond, "unit" if clamp.most_beyond == 1 else "units"
         if (
             counted is not None
             and groups == 1
             and isinstance(count := table.rows[0][len(release.keys) + counted], int)
         ):
             count = max(count, 1)
-            most, units = min(most, count), f"of about {count:,} units"
+            most, units = min(most, count), f"of about {count:,} unit{'s' * (count > 1)}"
         yield (
-            f"Up to {most:,} {units} contribute more to {call_text(item)} than {_limits(plan, clamp)}, the bound that was "
-            f"chosen privately, and what is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{text(allowed)} more. "
-            "A larger epsilon helps, and so do lower bounds on rows and values that the owner knows."
+            f"Up to {most:,} {units} contribute{'s' * (most == 1)} more to {call_text(item)} than {_limits(plan, clamp)}, the bound that "
+            f"was chosen privately. What is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{text(allowed)} more. "
+            "A larger epsilon helps, and so do lower bounds on rows and values in the policy."
         )
 
 
@@ -282,14 +292,14 @@ def _at_bounds(table: ReleasedTable) -> Iterator[str]:
     release = table.plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         around = _clamped_to(table.plan, item)
-        if around is None:
+        if around is None or item.argument is None:
             continue
         hit = sum(_at_an_end(row[place], around) for row in table.rows)
         if hit:
             rows = "" if len(table.rows) == 1 else f" in {hit:,} of {len(table.rows):,} groups"
             yield (
-                f"{call_text(item)} is at an end of its bounds {around}{rows}: values beyond count as that end, which no "
-                "interval covers."
+                f"{call_text(item)} is at an end of its bounds {span(around, item.argument.type)}{rows}: values beyond "
+                "count as that end, which no interval covers."
             )
 
 
@@ -313,8 +323,8 @@ def _uncounted(plan: MeasurementPlan) -> Iterator[str]:
         none = groups or has_condition(item) or _is_restricted(release.input)
         if ranked and none and not is_told_of_nobody(plan, item):
             yield (
-                f"{call_text(item)} has no count of its values beside it: over no values it is a value at random within its bounds. "
-                f"{_count_of(item)} beside it says whether there are any, and it is NULL where there are none."
+                f"{call_text(item)} has no count of its values beside it: over no values it is a random value within its bounds. "
+                f"Add {_count_of(item)}, which says whether there are any; where there are none, it is then NULL."
             )
 
 
@@ -380,16 +390,16 @@ def _ranks(table: ReleasedTable) -> Iterator[str]:
     plan = table.plan
     for item in plan.analysis.release.aggregations if table.rows else ():
         place = plan.quantile_index(item)
-        if place is None or item.interval_end or has_interval(plan, item):
+        if place is None or item.interval_end or released_ends(plan, item) is not None:
             continue
         chosen, call = plan.quantiles[place], call_text(item)
         off = chosen.rows(CONFIDENCE)
-        if chosen.public or not item.type.numeric or off < 1:
+        if chosen.public or off < 1:
             continue
         where = "" if len(table.rows) == 1 else " of a group"
         yield (
-            f"Between {call} and the true one lie at most {math.ceil(off):,} values{where}, with 95% probability. "
-            f"DP_INTERVAL_LOW({call}) and DP_INTERVAL_HIGH({call}) beside it give an interval, for a part of the loss."
+            f"At most {(most := math.ceil(off)):,} value{'s' * (most > 1)}{where} lie{'s' * (most == 1)} between {call} and the true one, "
+            f"with 95% probability. Add DP_INTERVAL_LOW({call}) and DP_INTERVAL_HIGH({call}) for an interval; they take a part of the loss."
         )
 
 

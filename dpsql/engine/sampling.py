@@ -17,7 +17,7 @@ def require_one_sample(
     """Refuses a statement of which not all private rows are read from one sample of the units, or none is.
 
     Claim: the loss of a statement that passes is that of `dpsql.planning.sampling`.
-    Why: there is one release, whose private tables are all restricted to the units of one sample, and neighbours differ by a
+    Why: there is one release, whose private tables are all restricted to the units of one sample, and neighbors differ by a
     unit that is added or removed. Where a unit is replaced, amplification has another form.
 
     Raises QueryRejected with code "sample".

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from dpsql.plan.dependencies import children
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
-from dpsql.plan.interval import position
+from dpsql.plan.interval import position, span
 from dpsql.plan.nodes import (
     Join,
     JoinKind,
@@ -142,14 +142,14 @@ def _why_never(call: Call, column: Column, constant: Literal) -> str:
     stated = column.facts
     if call.function.name in _EQUALITIES and stated.domain is not None:
         return _not_listed(constant, column, stated.domain)
-    ends = "" if not stated.stored else ", and values beyond its bounds count as their ends"
-    return f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {stated.interval}{ends}."
+    ends = "" if not stated.stored else ", and values beyond its bounds count as the nearest end"
+    return f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {span(stated.interval, column.type)}{ends}."
 
 
 def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
     values = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
     near = get_close_matches(str(constant.value), map(str, domain), 1)
     return (
-        f"{phrase(constant)} is none of the values that the policy lists for {column}, {values}; others count as NULL."
+        f"{phrase(constant)} is none of the values that the policy lists for {column}: {values}. Others count as NULL."
         + "".join(f" Did you mean {each}?" for each in near)
     )

@@ -37,7 +37,7 @@ class Interruptibles:
     each: tuple[Interruptible, ...]
 
     def interrupt(self) -> None:
-        """Stops what runs now on any of them."""
+        """Stop what runs now on any of them."""
         for one in self.each:
             one.interrupt()
 
@@ -50,13 +50,13 @@ class StopRequests:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was asked of the statement before."""
+        """Forget the requests about the statement before."""
         with self._lock:
             self._is_cancelled = self._is_charged = self.stopped = False
             self._record: Callable[[str], None] | None = None
 
     def cancel(self, engine: Interruptible) -> None:
-        """Ends the statement for its client, unless it is charged: then it goes on."""
+        """End the statement for its client, unless it is charged: then it goes on."""
         with self._lock:
             if self._is_charged:
                 return
@@ -64,13 +64,13 @@ class StopRequests:
         engine.interrupt()
 
     def stop(self, engine: Interruptible) -> None:
-        """Ends the statement for the owner, charged or not."""
+        """End the statement for the owner, charged or not."""
         with self._lock:
             self.stopped = True
         engine.interrupt()
 
     def begin_charge(self) -> None:
-        """Notes that the statement is about to be charged. Raises OperationalError where it is to end instead."""
+        """Note that the statement is about to be charged. Raises OperationalError if it is to end instead."""
         with self._lock:
             if self._is_charged:
                 return
@@ -81,11 +81,11 @@ class StopRequests:
             self._is_charged = True
 
     def charged(self, record: Callable[[str], None]) -> None:
-        """Notes how a failure after the newest charge is recorded: with its code."""
+        """Note how to record a failure after the newest charge, with its code."""
         self._record = record
 
     def require_not_stopped(self) -> None:
-        """Records and raises the failure of a charged statement that the owner stopped, and that has come to an end all the same."""
+        """Record and raise the failure of a charged statement that the owner stopped and that ended by itself."""
         if not self.stopped or self._record is None:
             return
         self._record(STOPPED)
@@ -100,9 +100,9 @@ def run_recorded(
     record: Callable[[str], None] | None,
     requests: StopRequests,
 ) -> _T:
-    """What `work` returns, which is all that follows a charge; where somebody ends it, `record` notes the failure.
+    """Return what `work`, all that follows a charge, returns; where somebody ends it, `record` notes the failure.
 
-    Without a charge there is no `record`. What is raised says which of both it was, as `Error.charged`.
+    Without a charge there is no `record`. `Error.charged` of what is raised says whether there was one.
 
     Claim: Ctrl-C ends the work only where the ledger has the failure, however often it is pressed.
     Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt in the main thread alone. That one
@@ -129,7 +129,7 @@ def run_recorded(
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether a statement ended because somebody asked for it, by Ctrl-C, a limit or `interrupt`, and not by a failure.
+    """Return whether a statement ended because somebody asked for it, by Ctrl-C, a limit or `interrupt`, and not by a failure.
 
     >>> is_interruption(KeyboardInterrupt()), is_interruption(ValueError())
     (True, False)
@@ -138,7 +138,7 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def stopped_error() -> OperationalError:
-    """The error of a statement that the owner stopped: the same whatever it was doing."""
+    """Return the error of a statement that the owner stopped, the same whatever it was doing."""
     return OperationalError(
         "the statement was stopped at the owner's limit; what was charged stays charged, and the failure is recorded",
         code="stopped",
@@ -147,7 +147,7 @@ def stopped_error() -> OperationalError:
 
 
 def record_lost(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None:
-    """Records as failures an analyst's charges for a query since a time, made by a process that has ended before it answered."""
+    """Record as failures an analyst's charges for a query since a time, made by a process that has ended before it answered."""
     recent = ledger.entries(limit=_RECENT)
     failed = {entry.charge for entry in recent if entry.kind == FAILURE}
     lost = dict[int, list[Entry]]()

@@ -1,7 +1,7 @@
-"""How long the text of a call can be, and how much work the call is, by the sizes of the texts that it is computed from.
+"""Bound the text and the work of a call by the sizes of the texts that it reads.
 
-A unit of work is about what DuckDB does in a nanosecond. Rules see the arguments, of which some are constants, beside
-bounds on their texts, which are 0 for values that are no texts.
+A unit of work is about what DuckDB does in a nanosecond. Rules see the arguments, of which some are constants, and
+bounds on their texts, which are 0 for values of other types.
 
 Claim: on every value of the arguments' types that is within their sizes, the text of a call is within `result_size`, and the
 call takes work in proportion to at most `call_work`.
@@ -39,13 +39,13 @@ _QUICK = 64
 
 
 def constants(expr: Call) -> tuple[Value, ...]:
-    """The values of the arguments that must be constants, in the order of their positions."""
+    """Return the values of the arguments that must be constants, in the order of their positions."""
     literals = (expr.arguments[place] for place in sorted(expr.function.literals))
     return tuple(literal.value for literal in literals if isinstance(literal, Literal))
 
 
 def literal_size(value: Value) -> TextSize:
-    """Return the size of a constant, which is 0 of what is no text."""
+    """Return the size of a constant, which is 0 for a value of another type."""
     if isinstance(value, str):
         return constant_size(len(value.encode()))
     return constant_size(len(value)) if isinstance(value, bytes) else NO_TEXT
@@ -69,7 +69,7 @@ def call_work(call: Call, sizes: Sequence[TextSize], result: TextSize, rules: Ma
 
 
 def makes_text(call: Call) -> bool:
-    """Whether a call gives a text of its own, rather than one of its arguments."""
+    """Return whether a call gives a text of its own, rather than one of its arguments."""
     return call.type in (Type.VARCHAR, Type.BLOB) and call.function.work is not untouched
 
 
@@ -165,7 +165,7 @@ def rewritten(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
 
     Matches do not overlap, so that a group that is referred to adds no more than the whole text. Of all matches there is
     at most one for each byte, and one more if a match may be empty. A reference, which is two bytes of the new text, stands
-    for what it adds to each match beside.
+    for what it adds to each match.
     """
     pattern, new = Pattern(_text(arguments[1])), _text(arguments[2])
     references = sum(new.count(f"\\{digit}") for digit in range(10))
@@ -190,7 +190,7 @@ def each_byte(factor: int) -> WorkRule:
 def each_pair(factor: Fraction | int = 1, *, each: int = 1, cut: int | None = None) -> WorkRule:
     """Return the rule of what compares each byte of a text, cut to so many letters, with each byte of another.
 
-    Beside, it takes `each` step for a byte of the text.
+    In addition, it takes `each` steps for each byte of the text.
     """
 
     def rule(_: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
@@ -242,7 +242,7 @@ def matched(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
 
 
 def matched_everywhere(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
-    """Return the work of looking for all matches, each of which may read the rest of the text, but where it cannot."""
+    """Return the work of looking for all matches, each of which reads the rest of the text unless the pattern cannot."""
     pattern = Pattern(_text(arguments[1]))
     once = sizes[0].most * pattern.work + rewritten(arguments, sizes).most
     if not _everywhere(arguments) or pattern.linear:
@@ -251,7 +251,7 @@ def matched_everywhere(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> 
 
 
 def _everywhere(arguments: Sequence[Expr]) -> bool:
-    """Whether the options of REGEXP_REPLACE ask for every match."""
+    """Return whether the options of REGEXP_REPLACE ask for every match."""
     return len(arguments) > 3 and "g" in _text(arguments[3])
 
 

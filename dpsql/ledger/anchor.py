@@ -40,7 +40,9 @@ class Anchor:
             return Head.parse(text.removesuffix("\n"))
         except IntegrityError:
             raise IntegrityError(
-                f"{self.path} is no anchor of a ledger", code="anchor_text", hint="give the anchor's own path"
+                f"{self.path} is not the anchor of a ledger",
+                code="anchor_text",
+                hint="give the anchor's own path",
             ) from None
 
     def replace(self, head: Head) -> None:

@@ -142,4 +142,4 @@ def _real_path(target: str | Path) -> Path:
     try:
         return Path(os.path.realpath(target))
     except (OSError, ValueError):
-        raise OperationalError("the ledger's path is no path", code="ledger_unavailable") from None
+        raise OperationalError("the path of the ledger is not a path", code="ledger_unavailable") from None

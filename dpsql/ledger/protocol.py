@@ -1,7 +1,7 @@
 """The interface of a ledger: accounts, entries, quotes, and the operations on them.
 
 A charge is committed durably before the data is read. An entry holds the query and public metadata only, so
-neighbouring databases leave the same bytes.
+neighboring databases leave the same bytes.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class LedgerReader:
 
 def _require_present(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
     if not meta:
-        raise OperationalError(f"{where} is no ledger yet", code="not_a_ledger", hint="give another path")
+        raise OperationalError(f"{where} is not a ledger yet", code="not_a_ledger", hint="give another path")
     if meta["schema"] != SCHEMA:
         raise OperationalError(
             f"the ledger {where} was written by an older version of dpsql",

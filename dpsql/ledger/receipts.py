@@ -421,5 +421,7 @@ def _refused(reason: str) -> IntegrityError:
 
 def _no_receipt() -> ProgrammingError:
     return ProgrammingError(
-        "the text is no receipt of dpsql", code="receipt_text", hint="write it with result.receipt.to_json()"
+        "the text is not a receipt of dpsql",
+        code="receipt_text",
+        hint="write it with result.receipt.to_json()",
     )

@@ -86,7 +86,7 @@ class SqlLedger(SqlJournal):
         if any(part.bill.box != WHOLE for part in charges_due) or len(
             {part.key for part in charges_due}
         ) < len(charges_due):
-            raise ProgrammingError("a reservation is of whole tables, each once", code="slice_part")
+            raise ProgrammingError("a reservation covers whole tables, each once", code="slice_part")
         return self._charged(charges_due, EntryKind(RESERVE, who=analyst), "", details)
 
     def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
@@ -121,7 +121,7 @@ class SqlLedger(SqlJournal):
     ) -> tuple[tuple[Entry, Budget, Budget], ...]:
         """As `Ledger.amend`."""
         if not reason.strip():
-            raise ProgrammingError("an amend is for a reason", code="amend_reason", hint="say why")
+            raise ProgrammingError("an amendment needs a reason", code="amend_reason", hint="say why")
         for key in budgets:
             account_at(key, self._accounts)
         now = self._clock().astimezone(UTC)
@@ -187,7 +187,7 @@ class SqlLedger(SqlJournal):
         account_at(key, self._accounts)
         if not reason.strip():
             article = "an" if kind == UNLOCK else "a"
-            raise ProgrammingError(f"{article} {kind} is for a reason", code=f"{kind}_reason", hint="say why")
+            raise ProgrammingError(f"{article} {kind} needs a reason", code=f"{kind}_reason", hint="say why")
         now, step = self._clock().astimezone(UTC), EntryKind(kind)
         common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
 

@@ -89,7 +89,7 @@ def recognised(store: Store, connection: Connection) -> dict[str, str]:
         meta = {str(row.key): str(row.value) for row in connection.execute(select(META))}
     if meta.get("format") != FORMAT:
         raise OperationalError(
-            f"{store.where} is no ledger but some other database",
+            f"{store.where} is another database, not a ledger",
             code="not_a_ledger",
             hint="give another path",
         )

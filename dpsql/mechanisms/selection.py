@@ -30,7 +30,7 @@ class Exponential:
     Claim: where a privacy unit moves the penalties of any two candidates apart by at most r steps, a choice
     has bounded range rate * r: it is (rate * r)-differentially private and ((rate * r)² / 8)-zCDP. The law
     is exact.
-    Why: the ratio of a candidate's probabilities on neighbours is exp(-rate * change) over a factor that all
+    Why: the ratio of a candidate's probabilities on neighbors is exp(-rate * change) over a factor that all
     share, so the logs of any two candidates' ratios lie within rate * r of each other. A uniform number is
     read bit by bit and compared with lower and upper bounds of the cumulated weights, which tighten until
     one candidate alone can hold it.

@@ -19,7 +19,7 @@ class AboveThreshold:
 
     Claim: with scores that one unit changes by at most d, all answers up to the first "above" together are
     (d/near.scale + 2d/far.scale)-DP, however many there are; a second one after it would cost as much again.
-    Why: let the threshold's noise be larger by d for the neighbour, at the price of the first term. Then each score below the
+    Why: let the threshold's noise be larger by d for the neighbor, at the price of the first term. Then each score below the
     threshold is still below it, with its own noise unchanged, and the one above is above it with noise that is larger by 2d, at
     the price of the second. Noise of each score is needed, the noise of the threshold must be new after each "above", and the
     noisy score must not be shown: without any of these the claim is wrong.

@@ -217,6 +217,6 @@ def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]
 
 
 def _digits(loss: Fraction, width: int) -> Context:
-    """As `guarded`, with as many more as neighbouring lengths of the first stair are alike in."""
+    """As `guarded`, with as many more as neighboring lengths of the first stair are alike in."""
     known = guarded(1 / loss)
     return Context(prec=3 * known.prec + 3 * len(str(width)))

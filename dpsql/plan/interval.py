@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.plan.types import Value
+from dpsql.plan.types import Type, Value
 
 End = Fraction | None
 _LONG = 2**64
@@ -193,6 +193,29 @@ def time_at(microseconds: Fraction) -> dt.time:
     return (_EPOCH + dt.timedelta(microseconds=math.floor(microseconds))).time()
 
 
+def span(values: Interval, kind: Type) -> str:
+    """Return an interval of values of a type in words: the ends of dates and times are dates and times.
+
+    >>> span(Interval(719163, 719164), Type.DATE), span(Interval(0, None), Type.DOUBLE)
+    ('[1970-01-01, 1970-01-02]', '[0, ∞)')
+    """
+    point = _POINTS.get(kind)
+    try:
+        ends = [
+            None if end is None or point is None else f"{point(end)}" for end in (values.low, values.high)
+        ]
+    except (ValueError, OverflowError):  # before the year 1, or after 9999
+        return str(values)
+    low, high = f"{values}".split(", ")
+    return f"{low if ends[0] is None else f'[{ends[0]}'}, {high if ends[1] is None else f'{ends[1]}]'}"
+
+
+_POINTS: Mapping[Type, Callable[[Fraction], object]] = {
+    Type.DATE: date_at,
+    Type.TIMESTAMP: timestamp_at,
+    Type.TIME: time_at,
+}
+"""What lies at a position, for each type whose values are no numbers."""
 DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
 """Where times of day lie, in microseconds after midnight."""
 

@@ -1,10 +1,10 @@
-"""How long a text of one row can be: bounds in bytes, relative to the row's stored texts and absolute.
+"""Bounds on the bytes of a text of one row, relative to its stored texts and absolute.
 
 Claim: a text within a `TextSize` has at most `share` times the bytes of the longest stored text of its row and `added` bytes
 more, and at most `most` bytes, whatever the row holds.
 Why: every engine reads a stored text of more than `MOST_STORED` bytes as NULL, constants have their lengths, and each
 function says by a rule of these bounds how long its text can be.
-Source: none but the definitions.
+Source: the definitions.
 """
 
 from __future__ import annotations

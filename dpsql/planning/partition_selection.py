@@ -87,7 +87,7 @@ def optimal_partition_selection(
     Claim: the selected groups are (ε, δ)-DP.
     Why: a unit enters or leaves at most G groups, and a replaced unit leaves and enters at most G; each of these groups
     has an equal share of ε and of δ, or less where `enough_epsilon` is less than its share. `min_frequency` subtracts the
-    same number from the counts of both neighbours.
+    same number from the counts of both neighbors.
     Source: Desfontaines, Voss, Gipson, Mandayam 2022, sections 3 and 5.
     """
     groups = analysis.bound.groups * (2 if analysis.replace else 1)

@@ -14,7 +14,7 @@ from dpsql.planning.statistics import StatisticVector, most_pairs
 class UnitChange:
     """The effect of one privacy unit, as changes of single components.
 
-    The difference of two neighbours is a sum of at most `count` changes, each of one component of one group by at most
+    The difference of two neighbors is a sum of at most `count` changes, each of one component of one group by at most
     `size` lattice steps.
     """
 

@@ -78,7 +78,7 @@ def _decimal(number: Decimal) -> Fraction:
 
 
 def _too_long() -> PydanticCustomError:
-    return refusal("number_size", f"must be a number of at most {LONGEST} digits")
+    return refusal("number_size", f"must be a number with at most {LONGEST} digits")
 
 
 def show_number(number: Fraction) -> str:

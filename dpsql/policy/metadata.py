@@ -55,7 +55,7 @@ def metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
 
 def _wrong(name: str, why: str) -> PolicyError:
     return PolicyError(
-        f"{name} is no metadata that can be read: {why}",
+        f"{name} is not metadata that can be read: {why}",
         code="metadata",
         hint="dbt's schema.yml with models or sources, or metadata of SmartNoise SQL: collection, schema, table, columns",
     )

@@ -212,6 +212,14 @@ class Policy(Model):
             unit = Unit("column" if direct else "indirect", link.names[0])
         return unit
 
+    def describe_unit(self, name: str) -> str:
+        """Return where the privacy unit of a private table's rows is found, in words: a column, each row, or a link."""
+        unit, link = self.unit_of(name), self._private(name).owner
+        if unit.kind == "indirect" and link is not None:
+            equal = (f"{ours} = {link.table}.{key}" for ours, key in zip(link.names, link.keys, strict=True))
+            return f"through {' and '.join(equal)}"
+        return unit.column or "each row"
+
     def links_to(self, name: str) -> tuple[str, ...]:
         """The columns of a table by each of which others find their unit, in the order in which these are declared."""
         links = (table.owner for table in self.tables.values())

@@ -21,7 +21,7 @@ Schema = Mapping[str, Sequence[tuple[str, str]]]
 
 _HEAD = """\
 # The policy of {source}: whom its data protects, and how much its answers may give away.
-# Written from {sources}; no value was read. Replace every TODO: until then dpsql refuses the file.
+# Written from {sources}; {values}. Replace every TODO: until then dpsql refuses the file.
 # Take bounds, values and limits from what everyone knows about the subject, never from the data.
 
 version: 1
@@ -83,6 +83,9 @@ data_version: "1"
 tables:
 """
 
+_GUESSED = (
+    "no value was read but some rows of files, from which the types of columns are guessed: correct these"
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -96,14 +99,16 @@ def skeleton(
     keys: Mapping[str, TableKeys] | None = None,
     decisions: Decisions | None = None,
     sources: str = "the schema alone, its types, keys, NOT NULL and CHECK",
+    types_are_guessed: bool = False,
 ) -> str:
     """A YAML policy with a TODO wherever the owner must decide, and every column's type.
 
     `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
     its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
     are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
-    row is: a primary key as a candidate for the unit, a foreign key as a link, primary and unique keys as `unique`. `decisions` take the place of TODOs, and of
-    what constraints say; `sources` are named in the second line. Columns of types that dpsql does not read are commented
+    row is: a primary key as a candidate for the unit, a foreign key as a link, primary and unique keys as `unique`.
+    `decisions` take the place of TODOs, and of what constraints say; `sources` are named in the second line, which says
+    whether types are those that some rows of a file suggest. Columns of types that dpsql does not read are commented
     out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
@@ -126,6 +131,7 @@ def skeleton(
     head = _HEAD.format(
         source=quoted(source),
         sources=sources,
+        values=_GUESSED if types_are_guessed else "no value was read",
         privacy_unit="TODO" if decided.privacy_unit is None else quoted(decided.privacy_unit),
         epsilon=decided.epsilon or "TODO",
         delta=decided.delta or "TODO",

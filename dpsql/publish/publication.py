@@ -109,7 +109,9 @@ def of_texts(
     wrong = [name for name in texts if not _NAME.fullmatch(name)]
     if wrong or not texts:
         raise ProgrammingError(
-            f"{wrong[0]!r} is no name of a table: letters, digits, - and _" if wrong else "there is no query",
+            f"{wrong[0]!r} is not the name of a table: letters, digits, - and _"
+            if wrong
+            else "there is no query",
             code="query_file",
             hint="rename the file: what is written is named after it" if wrong else "write one into the file",
         )

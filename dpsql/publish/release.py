@@ -59,7 +59,7 @@ def forecast(connection: Connection, publication: Publication) -> tuple[Forecast
                 engine.require_bound(found)
                 if found.explain:
                     raise ProgrammingError(
-                        "EXPLAIN is nothing to publish", code="publication", hint="leave out EXPLAIN"
+                        "EXPLAIN cannot be published", code="publication", hint="leave out EXPLAIN"
                     )
             except Error as error:
                 refused.append(Refused(name, error))

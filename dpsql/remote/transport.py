@@ -28,7 +28,7 @@ class Transport:
     def __init__(self, address: Address, token: str, *, tls_ca: str | Path | None = None) -> None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ProgrammingError(
-                "the token is none",
+                "this is not a token of dpsql",
                 code="token",
                 hint="dpsql users token NAME makes one; DPSQL_TOKEN holds it",
             )

@@ -1,7 +1,7 @@
 """Coverage: answers a plan from a stored release that measured the same statistics and more.
 
 Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
-Why: the answer is a function of released values. The rows, keys, bounds and neighbouring relation have equal digests, and
+Why: the answer is a function of released values. The rows, keys, bounds and neighboring relation have equal digests, and
 so has each statistic: its moment, its expression over these rows, and the lattice of a total.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """

@@ -37,7 +37,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """The part of a fingerprint that does not depend on the plan: policy, data version, neighbours, database, analyst.
+    """The part of a fingerprint that does not depend on the plan: policy, data version, neighbors, database, analyst.
 
     Claim: a stored release is found only for the same measurement of the same data, as far as the owner identifies the
     data.

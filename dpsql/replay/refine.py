@@ -13,7 +13,7 @@ release.
 Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact components, p1 and
 p2 the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its
 refinement y2 given y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2),
-whatever was asked between them, and r does not depend on the data. On a neighbour their product changes by a factor
+whatever was asked between them, and r does not depend on the data. On a neighbor their product changes by a factor
 of at most e^ε2, all other factors by what they were charged. So on each path the loss is at most the sum of all
 charges, which the filter bounds. A second refinement of y1 would divide by p1(y1 - X) once more, which is why there
 is none; a chain goes on from its end.

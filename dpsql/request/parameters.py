@@ -75,7 +75,7 @@ def _given(name: str, value: object) -> Parameter:
     if isinstance(value, (list, tuple)):
         if not value:
             raise DataError(
-                f"parameter {name} is an empty list", code="parameter", hint="of nothing, ask nothing"
+                f"parameter {name} is an empty list", code="parameter", hint="pass at least one value"
             )
         return tuple(_plain(name, item) for item in value)
     return _plain(name, value)

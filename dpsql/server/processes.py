@@ -315,7 +315,7 @@ class _Intervals:
             found = future.result()
         if found is None:
             raise ProgrammingError(
-                "there is no such answer any more",
+                "the server no longer has this answer",
                 code="not_found",
                 hint="ask the query again, free, with the confidences",
             )

@@ -255,7 +255,7 @@ class Service:
         names = [user.name for user in self.users.list() if user.role.asks]
         if not names:
             raise OperationalError(
-                "no user may ask: nobody could log in and query",
+                "no user may ask queries, so no one could use the server",
                 code="no_users",
                 hint="dpsql users add NAME --role analyst",
             )

@@ -197,7 +197,7 @@ def _pager(state: State, text: str) -> Reply:
 def _timing(state: State, text: str) -> Reply:
     known = {"": not state.settings.timing, "on": True, "off": False}
     if text.lower() not in known:
-        raise ProgrammingError(f"{text} is no switch", code="argument", hint="on or off")
+        raise ProgrammingError(f"{text} is not a switch", code="argument", hint="on or off")
     _set(state, timing=known[text.lower()])
     return _note("the time that each answer took is shown" if state.settings.timing else "no times are shown")
 
@@ -308,7 +308,7 @@ COMMANDS = (
     Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _expanded),
     Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _pager),
     Command(("timing",), "[on|off]", "how long each answer took", _timing),
-    Command(("theme",), "[NAME]", "the colours: none, or a style of Pygments", _theme),
+    Command(("theme",), "[NAME]", "the colors: none, or a style of Pygments", _theme),
     Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _ask_above),
     Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _go, takes=True),
     Command(("gx",), "[FILE]", "the same, with rows as lines", _go_expanded, takes=True),

@@ -213,10 +213,10 @@ def entries(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _text_of(path: Path, within: Sequence[Path]) -> str:
-    """The text of a file of entries. Raises ProgrammingError where it cannot be read, or files name each other."""
+    """The text of a file of entries. Raises ProgrammingError where it cannot be read, or files include each other."""
     if len(within) >= _MOST_FILES:
         raise ProgrammingError(
-            f"more than {_MOST_FILES} files name each other", code="file", hint=f"see {path}"
+            f"more than {_MOST_FILES} files include each other", code="file", hint=f"see {path}"
         )
     try:
         return path.read_text(encoding="utf-8")

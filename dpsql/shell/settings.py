@@ -86,7 +86,7 @@ def theme(name: str) -> str:
 def switch(value: str) -> str:
     """`auto`, `on` or `off`. Raises ProgrammingError for other words."""
     if value not in SWITCHES:
-        raise ProgrammingError(f"{value} is no switch", code="argument", hint="auto, on or off")
+        raise ProgrammingError(f"{value} is not a switch", code="argument", hint="auto, on or off")
     return value
 
 

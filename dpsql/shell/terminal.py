@@ -50,7 +50,7 @@ def edited(text: str) -> str:
             done = None
         if done is None or done.returncode:
             raise OperationalError(
-                f"the editor {editor} did not end well", code="editor", hint="EDITOR=nano dpsql shell …"
+                f"the editor {editor} failed", code="editor", hint="EDITOR=nano dpsql shell …"
             )
         return path.read_text(encoding="utf-8", errors="replace")
 

@@ -271,7 +271,7 @@ def _rows(policy: Policy, table: str) -> str:
     own, whose = policy.tables[_named(policy, table)], policy.unit_of(_named(policy, table))
     if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
         raise ProgrammingError(
-            f"of {table} each unit has one row",
+            f"each unit of {table} has one row",
             code="rows_per_unit",
             hint="--column proposes bounds, --values values",
         )

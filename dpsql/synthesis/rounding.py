@@ -32,7 +32,7 @@ def whole_rows(weights: Floats, total: int, workload: Sequence[Marginal]) -> Cou
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
-    """Orders of the cells: by each column first, and some in which neighbours are far apart."""
+    """Orders of the cells: by each column first, and some in which neighbors are far apart."""
     cells = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
     for axis in range(len(shape)):
         yield np.moveaxis(cells, axis, 0).ravel()

@@ -215,7 +215,7 @@ class RunningStream:
         if self._busy or not self.left:
             why = "was interrupted" if self._busy else "has used up its updates"
             raise OperationalError(
-                f"the stream {why}, and tests its hypothesis no more",
+                f"the stream {why}, and no longer tests its hypothesis",
                 code="stream_ended",
                 hint="stream.table() is its last hypothesis; another stream is charged anew",
             )

@@ -1,6 +1,6 @@
 """Rows that follow a tree of pairs of columns: post-processing of noisy tables, in which no product of columns is formed.
 
-Each column is independent of all others given its neighbours in the tree, so that tables of pairs that agree on the columns
+Each column is independent of all others given its neighbors in the tree, so that tables of pairs that agree on the columns
 which they share are all of the distribution.
 """
 

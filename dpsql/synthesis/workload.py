@@ -43,7 +43,7 @@ def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -
         matched = _WAYS.fullmatch(asked.strip().lower())
         ways = int(matched[1]) if matched else 0
         if not ways:
-            raise ProgrammingError("this is no workload", code="workload", hint=_HINT)
+            raise ProgrammingError("this is not a workload", code="workload", hint=_HINT)
         ways = min(ways, len(names))
         if math.comb(len(names), ways) > MOST_MARGINALS:
             raise _too_many()
@@ -51,7 +51,7 @@ def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -
     places = {name: place for place, name in enumerate(names)}
     found: dict[Marginal, None] = {}
     if not isinstance(asked, Iterable):
-        raise ProgrammingError("this is no workload", code="workload", hint=_HINT)
+        raise ProgrammingError("this is not a workload", code="workload", hint=_HINT)
     for group in asked:
         listed = [group] if isinstance(group, str) else group
         try:

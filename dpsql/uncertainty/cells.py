@@ -223,10 +223,15 @@ def has_interval(plan: MeasurementPlan, item: Aggregation) -> bool:
 def _interval_aggregations(
     plan: MeasurementPlan, item: Aggregation
 ) -> tuple[Aggregation, Aggregation] | None:
-    """The released interval ends of a quantile; None if either is missing."""
+    """The released interval ends of a quantile of numbers; None if either is missing."""
+    return released_ends(plan, item) if item.type.numeric else None
+
+
+def released_ends(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
+    """Return the ends of a quantile's interval that the release has; None if either is missing."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
     low, high = (known.get(replace(item, name="", interval_end=end)) for end in (-1, 1))
-    return (low, high) if low and high and not item.interval_end and item.type.numeric else None
+    return (low, high) if low and high and not item.interval_end else None
 
 
 def _interval(

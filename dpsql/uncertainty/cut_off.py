@@ -1,4 +1,4 @@
-"""What learnt clamps cut off, as far as intervals allow for it.
+"""What chosen clamps cut off, as far as intervals allow for it.
 
 Claim: it costs no privacy loss.
 Why: it is a function of the chosen clamps and of released values.
@@ -37,7 +37,7 @@ WITHIN = 0.5
 
 
 def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
-    """The allowance for an aggregate in a group of a release with this number of equal groups, in the value's own units.
+    """Return the allowance for an aggregate in a group of a release with this number of equal groups, in the value's own units.
 
     What all units contribute beyond the clamp is divided among the groups. Means have none here: a clamp on the rows of a
     unit leaves each unit its mean, and for a mean whose total and count are measured apart see `allowances`.
@@ -52,7 +52,7 @@ def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence:
 def allowances(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> tuple[Allowances, ...]:
-    """The allowance for each moment of an aggregate in these rows of a released table.
+    """Return the allowance for each moment of an aggregate in these rows of a released table.
 
     There is none for a mean from one vector, for a quantile, and where no clamp is chosen.
 
@@ -84,7 +84,7 @@ def allowances(
 def _in_groups(
     clamp: Clamp, lattice: Lattice | None, shares: NDArray[np.float64], most: int, confidence: float
 ) -> Allowances:
-    """The allowances for a moment in all groups, of which each has such a share; a unit is in `most` groups at most."""
+    """Return the allowances for a moment in all groups, each with such a share; a unit is in `most` groups at most."""
     groups = max(1, len(shares))
     overlooked = np.array(_amounts(clamp, lattice, clamp.overlooked(confidence)))
     even = 1 / groups if groups <= MANY_GROUPS else 0.0
@@ -117,7 +117,7 @@ def _spread(shares: NDArray[np.float64], most: int) -> float:
 def _shares(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, moment: Moment
 ) -> NDArray[np.float64]:
-    """Which part each group has of all that is released of a moment."""
+    """Return the part of each group in all that is released of a moment."""
     values, divisor = estimates(plan, item, moment, table.components)
     sizes = np.array([each / divisor for each in values], dtype=np.float64)
     together = abs(float(sizes.sum()))
@@ -128,13 +128,13 @@ def _shares(
 
 
 def _lattice(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Lattice | None:
-    """The lattice of the values of a total; None for what is counted."""
+    """Return the lattice of the values of a total; None for what is counted."""
     index = plan.analysis.measure(item)
     return None if index is None or moment is not Moment.TOTAL else plan.analysis.measures[index].lattice
 
 
 def _amounts(clamp: Clamp, lattice: Lattice | None, beyond: Sequence[float]) -> Allowance:
-    """What is beyond the point of each side, of rows, or of a total of values of a lattice, in the value's own units."""
+    """Return what is beyond the point of each side, of rows, or of a total of values of a lattice, in the value's own units."""
     by_side = dict(zip(clamp.sides, beyond, strict=True))
     if lattice is None:
         return 0.0, by_side[1]
@@ -145,7 +145,7 @@ def _amounts(clamp: Clamp, lattice: Lattice | None, beyond: Sequence[float]) -> 
 
 
 def clamp_of(plan: MeasurementPlan, item: Aggregation) -> Clamp | None:
-    """The learnt clamp of an aggregate that is no mean or quantile; None if it has none."""
+    """Return the chosen clamp of an aggregate other than a mean or a quantile; None if it has none."""
     entry = AGGREGATES[item.function]
     if entry.ratio or item.rank is not None or not plan.clamps:
         return None

@@ -77,7 +77,7 @@ class DerivedIntervals:
         object.__setattr__(self, "_naming", (-2, -1) if traced else tuple(exact))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The interval of a cell; None where it is NULL, or the draws are too few for the confidence."""
+        """Return the interval of a cell; None where it is NULL, or the draws are too few for the confidence."""
         value = self.rows[row][column]
         if column not in self.columns or value is None:
             return None
@@ -92,7 +92,7 @@ class DerivedIntervals:
         return min(ends[0] for ends in found), max(ends[1] for ends in found)
 
     def _simulated(self) -> tuple[int, list[Floats]]:
-        """How many rows there are without a limit; and the values of each corner, of the shape (columns, rows, 1 + draws)."""
+        """Return how many rows there are without a limit, and the values of each corner, of the shape (columns, rows, 1 + draws)."""
         outer = replace(self.outer, order=(), limit=None, offset=0)
         divisors = [
             (place, Output(f"divisor {place}", each))
@@ -118,7 +118,7 @@ class DerivedIntervals:
         return every, found
 
     def _run(self, sql: str, pairs: int, corner: int, noisy: Sequence[int]) -> tuple[Floats, int]:
-        """The simulated values of the rows of the answer, and the number of rows that there are without a limit."""
+        """Return the simulated values of the rows of the answer, and the number of rows that there are without a limit."""
         places = {key: at for at, key in enumerate(map(self._name, self.rows))}
         draws = 1 + 2 * pairs
         with Scratch() as scratch:
@@ -151,16 +151,16 @@ class DerivedIntervals:
         return drawn, len(names)
 
     def _name(self, row: Sequence[Any]) -> Hashable:
-        """By what a row is found again."""
+        """Return what a row is found again by."""
         return tuple(row[place] for place in self._naming)
 
     def are_told_apart(self) -> bool:
-        """Whether each row is found again."""
+        """Return whether each row is found again."""
         return len(set(map(self._name, self.rows))) == len(self.rows)
 
 
 def _pairs(tables: Iterable[ReleasedTable]) -> int:
-    """How many pairs of draws are not too many for tables of this size; 0 where they are too large."""
+    """Return how many pairs of draws are not too many for tables of this size; 0 where they are too large."""
     cells = sum(
         len(table.rows) * sum(len(block.vector.components) for block in table.plan.vectors)
         for table in tables
@@ -171,7 +171,7 @@ def _pairs(tables: Iterable[ReleasedTable]) -> int:
 def derived_columns(
     outer: OuterQuery, copies: Copies, tables: Mapping[Release, ReleasedTable]
 ) -> frozenset[int]:
-    """The columns of an answer that can be simulated: steady ones, over aggregates whose noise is known, of tables not too large."""
+    """Return the columns of an answer that can be simulated: steady ones, over aggregates with known noise, of tables not too large."""
     known = all(
         is_simulated(table.plan, item)
         for table in tables.values()
@@ -196,7 +196,7 @@ class _SimulatedTable:
     occupied: Sequence[bool] | None
 
     def create(self, scratch: Scratch) -> None:
-        """Makes the table as it is, under another name."""
+        """Make the table as it is, under another name."""
         rows, inhabited = self.table.rows, self.occupied
         added = [(ORDINAL, "BIGINT"), *([] if inhabited is None else [(OCCUPIED, "BOOLEAN")])]
         series: list[Sequence[Any]] = (
@@ -209,7 +209,7 @@ class _SimulatedTable:
         )
 
     def simulate(self, scratch: Scratch, draws: Floats, cut: Sequence[Sequence[Floats]]) -> None:
-        """Makes the table of simulated tables, where cells are less by `draws` and each moment more by its `cut`."""
+        """Make the table of simulated tables, with `draws` taken from the cells and its `cut` added to each moment."""
         plan, (rows, many, _) = self.table.plan, draws.shape
         items = plan.analysis.release.aggregations
         cells = [each[: len(plan.vectors)] for each in self.table.components]
@@ -250,7 +250,7 @@ class _SimulatedTable:
 def intervals_of_answer(
     origins: RowProvenance | None, derived: DerivedIntervals | None
 ) -> Callable[[int, int, float], Ends]:
-    """The interval of each cell: of what follows from its own released row, or else of what is computed of several."""
+    """Return the interval of each cell: from its own released row, or else of what is computed from several."""
     if derived is None and origins is not None:
         return origins.interval
     own = () if origins is None else origins.bounded
@@ -266,7 +266,7 @@ def intervals_of_answer(
 def bounded_columns(
     origins: RowProvenance | None, derived: DerivedIntervals | None, width: int
 ) -> tuple[bool, ...]:
-    """Which columns have intervals."""
+    """Return which columns have intervals."""
     own = () if origins is None else origins.bounded
     if derived is None:
         return own
@@ -274,7 +274,7 @@ def bounded_columns(
 
 
 def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
-    """The interval from a released value and the simulated ones, the released one first."""
+    """Return the interval from a released value and the simulated ones, the released one first."""
     outside, draws = (1 - confidence) / 2, len(drawn) - 1
     # One standard error further out, because there are only so many draws.
     last = math.floor(outside * draws - math.sqrt(outside * (1 - outside) * draws))

@@ -31,7 +31,9 @@ class PostSelection:
     `confidence`.
     Why: for n units, the probability that a selected noisy count is at least this one is
     P(S >= noisy - n) / P(S >= threshold - n), S being the noise. It grows with n, since the law is log-concave, so the n
-    that neither it nor its counterpart rejects form an interval. The interval is extended to the noisy count.
+    that neither it nor its counterpart rejects form an interval. The interval is extended to the noisy count. For the same
+    reason it is at most P(S >= noisy - threshold) / P(S >= 0) for an n below the threshold, where both tails of a small
+    noise can be too small for floating-point numbers.
     Source: Lee, Sun, Sun, Taylor 2016, "Exact post-selection inference, with application to the lasso",
     section 5 (the truncated pivot).
     """
@@ -53,11 +55,11 @@ class PostSelection:
 
     def at_least(self, units: int) -> float:
         """The probability, given selection, of a noisy count at least as large as this one."""
-        return self._tail(self.noisy - self.scale * units) / self._selected_probability(units)
+        return self._share_from(self.noisy, units)
 
     def at_most(self, units: int) -> float:
         """The probability, given selection, of a noisy count at most as large as this one."""
-        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._selected_probability(units)
+        return 1 - self._share_from(self.noisy + 1, units)
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """The confidence interval of the number of units."""
@@ -73,8 +75,13 @@ class PostSelection:
         units, shares = _shares(self)
         return np.interp(places, shares, units)
 
-    def _selected_probability(self, units: int) -> float:
-        return self._tail(self.threshold - self.scale * units)
+    def _share_from(self, noisy: int, units: int) -> float:
+        """Return the probability, given selection, of a noisy count of at least `noisy` steps where there are `units`."""
+        center = self.scale * units
+        share = self._tail(noisy - center) / self._tail(self.threshold - center)
+        if center > self.threshold:
+            return share
+        return min(share, self._tail(noisy - self.threshold) / self._tail(0))
 
     def _tail(self, threshold: int) -> float:
         """The probability that the noise is `threshold` or more; its law is symmetric."""

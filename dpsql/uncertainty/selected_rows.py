@@ -30,7 +30,7 @@ _OF_OTHERS = "of other rows or releases"
 
 
 def confidence_for(confidence: float, rows: int, released: int) -> float:
-    """The confidence of the intervals of so many kept rows of those released.
+    """Return the confidence of the intervals of so many kept rows of those released.
 
     >>> confidence_for(0.95, 5, 200), confidence_for(0.95, 200, 200), confidence_for(0.95, 0, 0)
     (0.99875, 0.95, 0.95)
@@ -47,7 +47,7 @@ class RowChoice:
 
     @classmethod
     def of(cls, table: ReleasedTable, trace: Provenance, ends: Sequence[Released]) -> RowChoice:
-        """From all ends of intervals that the query reads of the release."""
+        """Make the choice from all ends of intervals that the query reads of the release."""
         deciding = deciding_noises(table.plan, trace)
         return cls(
             table, tuple(end for end in ends if deciding and are_shared(deciding, noises(table.plan, [end])))
@@ -55,12 +55,12 @@ class RowChoice:
 
 
 def deciding_noises(plan: MeasurementPlan, trace: Provenance) -> Noises:
-    """The noises that decide which rows of a branch are kept."""
+    """Return the noises that decide which rows of a branch are kept."""
     return noises(plan, trace.deciding)
 
 
 def noises(plan: MeasurementPlan, exprs: Iterable[Expr]) -> Noises:
-    """The noises that expressions over a release read."""
+    """Return the noises that expressions over a release read."""
     items = {item.name: item for item in plan.analysis.release.aggregations}
     found = set[object]()
     for part in {part for expr in exprs for part in walk(expr)}:
@@ -74,7 +74,7 @@ def noises(plan: MeasurementPlan, exprs: Iterable[Expr]) -> Noises:
 
 
 def are_shared(one: Noises, other: Noises) -> bool:
-    """Whether two sets of noises have one in common; what reads other rows or releases shares any."""
+    """Return whether two sets of noises have one in common; what reads other rows or releases shares any."""
     if _OF_OTHERS in one | other:
         return bool(one and other)
     return not one.isdisjoint(other)

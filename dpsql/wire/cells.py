@@ -107,7 +107,7 @@ def _given(name: str, value: Any, *, inner: bool = False) -> Any:
             with suppress(ValueError):
                 return reader(value["value"])
     raise ProgrammingError(
-        f"parameter {name} is no value",
+        f"parameter {name} is not a value",
         code="parameter",
         hint='18, "A", true, null, a list of these, or {"type": "DATE", "value": "2024-01-31"}; '
         f"types are {', '.join(_READ)}",

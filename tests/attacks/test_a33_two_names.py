@@ -65,7 +65,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
     written = str(path).replace(" ", "\\040").replace("\t", "\\011")
     line = "36 35 98:0 /srv/a.ledger {} rw,noatime shared:1 - ext3 /dev/root rw\n"
     mounts.write_text(line.format("/") + line.format(written))
-    with pytest.raises(OperationalError, match="mounted by itself") as caught:
+    with pytest.raises(OperationalError, match="mounted as a single file") as caught:
         open_ledger(path, BUDGETS)
     assert caught.value.code == "ledger_names"
     assert "mount the directory" in str(caught.value.hint)

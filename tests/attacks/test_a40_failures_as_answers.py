@@ -157,7 +157,7 @@ def test_a_lock_is_in_the_chain(target: Any) -> None:
         ledger.charge({"visits": ONE}, analyst="ana", query="q")
         with pytest.raises(OperationalError, match="the table people is locked"):
             ledger.charge({"people": ONE, "visits": ONE}, analyst="ana", query="q")
-        with pytest.raises(ProgrammingError, match="an unlock is for a reason"):
+        with pytest.raises(ProgrammingError, match="an unlock needs a reason"):
             ledger.unlock("people", by="olga", reason=" ")
         with pytest.raises(PolicyError, match="no budget for table others"):
             ledger.unlock("others", by="olga", reason="curiosity")

@@ -450,3 +450,20 @@ def test_nobody_decides_over_nan_of_others(
         backend = DuckDBBackend({"t": path})
         assert backend.run(f"SELECT COUNT(*) FROM t WHERE {condition}").reveal() == [(expected,)]
         backend.close()
+
+
+def test_a_draft_of_files_says_what_was_read_and_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder has a name, too; the types of a CSV file are guessed from its rows, and the draft says so."""
+    _csv(tmp_path / "orders.csv")
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    draft = runner.invoke(app, ["init", ".", "-o", "-"]).stdout
+    assert f'# The policy of "{tmp_path.name}"' in draft
+    assert "no value was read but some rows of files" in draft
+    written = runner.invoke(app, ["init", "."])
+    assert (written.exit_code, tmp_path.with_suffix(".yaml").is_file()) == (0, True)
+    tmp_path.with_suffix(".yaml").unlink()
+    missing = runner.invoke(app, ["query", ".", "SELECT COUNT(*) FROM orders", "-e", "1"])
+    assert "no policy given for ., and there is no" in str(missing.exception)

@@ -244,10 +244,7 @@ tables:
         f"comments.post refers to posts.id: {crossing:,} rows have the key of a row of another unit" in said
     )
     assert "likes.post refers" not in said
-    assert (
-        "comments.post is declared a key of the rows: 900 rows have the value of a row of another unit"
-        in said
-    )
+    assert "comments.post is declared unique: 900 rows have the value of a row of another unit" in said
     assert "posts.id is declared" not in said
     assert "words.post refers" not in said
     with dpsql.connect(place, policy=policy, ledger=":memory:", epsilon=1) as connection:
@@ -255,6 +252,45 @@ tables:
         assert any("Rows of equal post are joined within a unit alone" in text for text in answer.notices)
         own = connection.query("SELECT COUNT(*) FROM words w JOIN posts p ON w.post = p.id", epsilon=0.1)
         assert not any("within a unit" in text for text in own.notices)
+
+
+def test_check_counts_texts_and_rows_that_are_not_read(run: Run, tmp_path: Path) -> None:
+    """For the owner alone: cells of a file that are none of their column's type, and rows that belong to no unit."""
+    (tmp_path / "stays.csv").write_text(
+        "stay;person;day;cost;note\n1;7;2026-01-31;12,5;n/a\n2;7;31.01.2026;3.5;\n3;;n/a;4,0;x\n4;8; ;n/a;y\n5;p9;;;\n",
+        encoding="utf-8-sig",
+    )
+    (tmp_path / "charges.csv").write_text("stay,n\n1,1\n3,1\n9,1\n,1\n2,1.5\n", encoding="utf-8")
+    policy = tmp_path / "stays.yaml"
+    policy.write_text(
+        """
+version: 1
+privacy_unit: person
+budget: {epsilon: 1}
+tables:
+  stays:
+    source: stays.csv
+    unit: person
+    rows_per_unit: 3
+    columns: {stay: {type: integer}, Person: {type: integer}, day: {type: date}, cost: {type: double}, note: {type: varchar}}
+  charges:
+    source: charges.csv
+    link: {column: stay, references: stays.stay}
+    rows_per_unit: 3
+    columns: {stay: {type: integer}, n: {type: integer}}
+""",
+        encoding="utf-8",
+    )
+    said = run("check", policy).out
+    assert "stays.cost: 3 texts are no double, and are read as NULL: numbers are written as 1234.5" in said
+    assert "stays.day: 2 texts are no date, and are read as NULL: dates are written as 2026-01-31" in said
+    assert "stays.person: 1 text is no integer, and is read as NULL" in said
+    assert "charges.n: 1 text is no integer" in said
+    assert "stays.note:" not in said
+    assert "stays: 2 rows have no person: they belong to no privacy unit, and no answer reads them" in said
+    assert "charges: 3 rows lead to no row of stays that has a unit: no answer reads them" in said
+    said = run("check", policy, tmp_path).out  # the same files as a folder
+    assert "stays.cost: 3 texts are no double" in said
 
 
 def _forbidden(_: Path) -> bytes:

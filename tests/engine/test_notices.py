@@ -67,7 +67,7 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     ("condition", "told"),
     [
-        ("country = 'UK'", ["'UK' is none of the values that the policy lists for country, DE, FR, United"]),
+        ("country = 'UK'", ["'UK' is none of the values that the policy lists for country: DE, FR, United"]),
         ("'UK' <> country", ["'UK' is none of the values"]),
         ("country IN ('DE', 'UK', 'IT')", ["'UK' is none", "'IT' is none"]),
         ("NOT country IN ('UK')", ["'UK' is none"]),
@@ -87,7 +87,7 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
         ("hour BETWEEN 30 AND 40", ["30 in (hour >= 30)"]),
         ("hour NOT IN (1, 24)", ["24 in (hour IN (1, 24))"]),
         ("price = 1000.5", ["out of reach: price is in [0, 1000]"]),
-        ("day > DATE '2024-12-31'", ["out of reach"]),
+        ("day > DATE '2024-12-31'", ["out of reach: day is in [2024-01-01, 2024-12-31]"]),
         ("day > DATE '2024-12-30'", []),
         ("country IN ('DE', NULL) AND country IS NOT NULL", []),
         ("city = 'nowhere' AND hour <> 1 AND hour < 100 AND price >= -5", []),
@@ -259,6 +259,32 @@ def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
         assert not any("may be anything" in notice for notice in con.query(near, epsilon="0.0001").notices)
 
 
+def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
+    """Truth values, texts and lists of noisy counts have no interval; group keys and quantiles have no such notice."""
+    told = "has noise, and no interval is known"
+    for sql in (
+        "SELECT COUNT(*) > 100 AS y FROM orders",
+        "SELECT hour, CASE WHEN COUNT(*) > 100 THEN 'many' ELSE 'few' END AS y FROM orders GROUP BY hour",
+        "SELECT CAST(COUNT(*) AS VARCHAR) AS y FROM orders",
+        "SELECT HISTOGRAM(hour) AS y FROM orders",
+    ):
+        assert any(notice.startswith(f"y {told}") for notice in con.query(sql).notices), sql
+    for sql in (
+        "SELECT country, MIN(day), MEDIAN(price), COUNT(*) FROM orders GROUP BY country",
+        "SELECT country || '!' AS c, COUNT(*) AS n FROM orders GROUP BY country",
+        "SELECT QUANTILE_DISC(day, [0.25, 0.75]), COUNT(*) FROM orders",
+    ):
+        assert not any(told in notice for notice in con.query(sql).notices), sql
+
+
+def test_terms_of_a_regression_are_named_by_their_columns(con: Connection) -> None:
+    """The query has no such expression, so that nobody would know what to narrow."""
+    notices = con.query("SELECT REGR_SLOPE(price, price * 1000) FROM orders", epsilon="0.0001").notices
+    (far, *_) = (notice for notice in notices if "may be anything" in notice)
+    assert far.startswith("What is computed of price and added up may be anything in [")
+    assert far.endswith("as in LEAST(price, 100).")
+
+
 def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
@@ -279,6 +305,10 @@ def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
     (notice,) = (notice for notice in answer.notices if "is at an end" in notice)
     assert "MAX(price)" in notice
     assert "is at an end of its bounds [0, 1000]" in notice
+    (last,) = (
+        notice for notice in con.query("SELECT MAX(day) FROM orders", epsilon=300).notices if "end" in notice
+    )
+    assert "MAX(day) is at an end of its bounds [2024-01-01, 2024-12-31]: values beyond" in last
     groups = con.query("SELECT country, MAX(price) FROM orders GROUP BY country", epsilon=300)
     assert any(" in 1 of 4 groups" in notice or " in 2 of 4 groups" in notice for notice in groups.notices)
     public = con.query("SELECT MAX(height) FROM orders JOIN cities ON city = name", epsilon=300)
@@ -288,15 +318,15 @@ def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
 def test_a_quantile_without_an_interval_says_how_many_values_it_is_off_by(con: Connection) -> None:
     """As `explain` does; not where its ends stand beside it, or where no value is in between."""
     beside = "SELECT {0} AS m, DP_INTERVAL_LOW(m), DP_INTERVAL_HIGH(m) FROM orders"
-    for call in ("MEDIAN(price)", "MIN(price)", "MAX(price)", "QUANTILE_CONT(price, 0.9)"):
+    for call in ("MEDIAN(price)", "MIN(price)", "MAX(price)", "QUANTILE_CONT(price, 0.9)", "MAX(day)"):
         alone = con.query(f"SELECT {call} FROM orders", epsilon=1)
-        (notice,) = (notice for notice in alone.notices if notice.startswith("Between"))
-        within = int(notice.split("at most ")[1].split(" ")[0].replace(",", ""))
-        assert f"Between {call}" in notice
+        (notice,) = (notice for notice in alone.notices if " between " in notice)
+        within = int(notice.removeprefix("At most ").split(" ")[0].replace(",", ""))
+        assert f"between {call} and the true one" in notice
         assert 1 <= within <= 500
         for sql, epsilon in ((f"SELECT {call} FROM orders", 500), (beside.format(call), 1)):
             answer = con.query(sql, epsilon=epsilon)
-            assert not any(notice.startswith("Between") for notice in answer.notices)
+            assert not any(" between " in notice for notice in answer.notices)
 
 
 def test_the_notice_of_noise_has_the_half_width_of_the_table() -> None:

@@ -395,7 +395,7 @@ def test_an_owner_may_begin_a_budget_anew_and_that_is_kept(tmp_path: Path) -> No
             "charge",
         ]
         for reason in ("", " \n"):
-            with pytest.raises(ProgrammingError, match="a reset is for a reason"):
+            with pytest.raises(ProgrammingError, match="a reset needs a reason"):
                 ledger.reset("visits", by="olga", reason=reason)
         with pytest.raises(PolicyError, match="no budget for table secrets"):
             ledger.reset("secrets", by="olga", reason="curiosity")

@@ -139,7 +139,7 @@ def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_
             [Bill("visits", Pure(Fraction(1, 8)), days(0, 9))],
             2 * [Bill("visits", Pure(Fraction(1, 8)))],
         ):
-            with pytest.raises(ProgrammingError, match="a reservation is of whole tables"):
+            with pytest.raises(ProgrammingError, match="a reservation covers whole tables"):
                 ledger.reserve(part, analyst="ana")
 
 

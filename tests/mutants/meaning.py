@@ -249,6 +249,14 @@ FAULTS = (
         f"{_OCCUPIED}::test_where_noise_may_be_all_every_group_is_shown",
     ),
     Fault(
+        "time-between-days-is-a-calendar",
+        "dpsql.analysis.listed_keys:is_listed",
+        "len(times) == 1",
+        "True",
+        "a table of cohorts shows all months between two days that bounds allow, and empty ones are taken for answers",
+        f"{_OCCUPIED}::test_the_time_between_two_columns_is_no_calendar",
+    ),
+    Fault(
         "listed-groups-left-out",
         "dpsql.analysis.listed_keys:is_listed",
         "isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None",

@@ -68,6 +68,21 @@ def test_the_unit_of_each_table(shop: Policy, table: str, unit: Unit) -> None:
     assert shop.unit_of(table) == unit
 
 
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("customer", "c_custkey"),
+        ("returns", "r_custkey"),
+        ("lineitem", "through l_orderkey = orders.o_orderkey"),
+        ("shipment", "through s_line = lineitem.l_orderkey"),
+        ("clicks", "each row"),
+    ],
+)
+def test_the_unit_in_words(shop: Policy, table: str, words: str) -> None:
+    """A column that leads to the unit of another row is not said to be the unit."""
+    assert shop.describe_unit(table) == words
+
+
 @pytest.mark.parametrize(("table", "code"), [("nation", "public_table"), ("nobody", "undeclared_table")])
 def test_a_table_without_unit_has_neither_unit_nor_budget(shop: Policy, table: str, code: str) -> None:
     """Asking a public or undeclared table for its unit or budget is a PolicyError, not a default."""

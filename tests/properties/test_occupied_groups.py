@@ -77,6 +77,28 @@ def test_groups_are_those_of_the_engine_where_noise_is_small(
     assert len(expected) <= len(found) <= len(expected) + spare
 
 
+def test_the_time_between_two_columns_is_no_calendar() -> None:
+    """Months are listed by a calendar; how many lie between two days follows from bounds, so that empty groups are left out."""
+    database = duckdb.connect()
+    database.execute(
+        "CREATE TABLE users AS SELECT i AS person, DATE '2026-03-01' AS joined, DATE '2026-03-01' + CAST(i % 70 AS INTEGER) AS seen FROM range(900) t(i)"
+    )
+    year = {"type": "date", "bounds": ["2026-01-01", "2026-12-31"]}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**6},
+        "tables": {
+            "users": {"unit": "person", "rows_per_unit": 1, "columns": {"joined": year, "seen": year}}
+        },
+    }
+    sql = "SELECT {} AS k, COUNT(*) FROM users WHERE joined IS NOT NULL AND seen IS NOT NULL GROUP BY k ORDER BY k"
+    with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**4) as con:
+        assert [key for key, _ in con.query(sql.format("month(seen)")).rows] == [*range(1, 13)]
+        for key in ("month(seen) - month(joined)", "date_diff('month', joined, seen)"):
+            assert [key for key, _ in con.query(sql.format(key)).rows] == [0, 1, 2]
+
+
 def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
     """At most about one, where 401 groups follow from bounds and one holds all; the others are told of."""
     sql = f"SELECT n, COUNT(*) AS c FROM {PER_PERSON} GROUP BY n"

@@ -67,7 +67,7 @@ def test_an_error_behind_the_translation_shows_the_translated_text(connection: C
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.query("SELECT AVG(csot::float8) AS c FROM visits", dialect="postgres")
     assert str(caught.value).splitlines() == [
-        "there is no column csot: so the query reads in DuckDB's SQL (line 1, column 17)",
+        "there is no column csot, in the query's translation into DuckDB's SQL (line 1, column 17)",
         '  SELECT AVG(CAST("csot" AS DOUBLE)) AS "c" FROM "visits"',
         "                  ^",
         "hint: did you mean cost?",

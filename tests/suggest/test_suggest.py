@@ -116,7 +116,7 @@ def test_rows_of_units_that_have_one_each_are_not_asked_for(
     rules = POLICY.replace("unit: id\n    rows_per_unit: 4", unit)
     clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
     assert run("suggest", "visits", clinic, "-e", "1", "--rows-per-unit", "--check") == 1
-    assert "error[rows_per_unit]: of visits each unit has one row" in capsys.readouterr().err
+    assert "error[rows_per_unit]: each unit of visits has one row" in capsys.readouterr().err
 
 
 def test_all_columns_fit_or_none_is_asked(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:

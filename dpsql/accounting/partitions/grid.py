@@ -227,7 +227,7 @@ class Grid:
     def pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
         """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
 
-        Only neighbours in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
+        Only neighbors in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
         """
         inside = self.axes[place].inside
         levels, losses, deltas = (

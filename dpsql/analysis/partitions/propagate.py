@@ -8,7 +8,7 @@ it on the left. Their rows do not count, and removing more of them changes nothi
 EXISTS or EXCEPT nothing follows for the left; a union has the union of the filters of both sides.
 
 The privacy guarantee does not rest on this: each emitted scan checks the partitions of its units itself
-(`sql.emit.partition_filters`). So neighbours that differ in a unit outside the charged box read the same rows.
+(`sql.emit.partition_filters`). So neighbors that differ in a unit outside the charged box read the same rows.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 """
 

@@ -593,7 +593,7 @@ def _framed(tables: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnect
             failed = True
         if failed:
             raise ProgrammingError(
-                f"the table {name} is no pandas, polars or Arrow table and no path but {type(frame).__name__}",
+                f"the table {name} is not a pandas, polars or Arrow table or a path, but a {type(frame).__name__}",
                 code="frame",
             )
     return connection

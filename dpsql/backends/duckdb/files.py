@@ -221,6 +221,27 @@ def suggested_types(name: str, table: FileTable) -> list[tuple[str, str]]:
     return [(str(column), str(kind)) for column, kind, *_ in _read(table, described)]
 
 
+def unread_texts(name: str, table: FileTable, types: Types) -> dict[str, int]:
+    """Count the texts of each column that are none of the policy's type, for the data's owner alone.
+
+    Such a text is read as NULL. Blank ones are left out, as missing values are written so. Files that state their types have none.
+    """
+    if table.format.typed:
+        return {}
+    with duckdb.connect() as scratch:
+        _read(table, lambda: table.format.make(scratch, name, table.files, dict.fromkeys(types, "varchar")))
+        stored = [str(column) for column, *_ in scratch.execute(f"DESCRIBE {identifier(name)}").fetchall()]
+        typed = [column for column in stored if types.get(column) in _AS_TYPE]
+        counts = [
+            f"COUNT(*) FILTER (WHERE trim({identifier(column)}) <> '' AND ({_AS_TYPE[types[column]].format(identifier(column))}) IS NULL)"
+            for column in typed
+        ]
+        found = (
+            scratch.execute(f"SELECT {', '.join([*counts, '0'])} FROM {identifier(name)}").fetchone() or ()
+        )
+    return {column: int(many) for column, many in zip(typed, found, strict=False) if many}
+
+
 def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
     """A view on the files: the engine reads of them what a statement needs."""
     parts = any("=" in part for file in files for part in file.parts[:-1])

@@ -60,7 +60,9 @@ def spill_folder(parent: str | Path, limit: str | None, database: str | None) ->
     """
     if limit is not None and not _LIMIT.fullmatch(limit):
         raise ProgrammingError(
-            f"{limit!r} is no amount of disk", code="temp_limit", hint='temp_limit="20GB", for example'
+            f"{limit!r} is not an amount of disk space",
+            code="temp_limit",
+            hint='temp_limit="20GB", for example',
         )
     where, key = Path(parent), None if database is None else os.path.realpath(database)
     with _LOCK:

@@ -360,7 +360,7 @@ def _connected(url: str) -> Any:
     except (psycopg.Error, UnicodeError, ValueError) as error:
         reason = type(error).__name__
     raise OperationalError(
-        f"the PostgreSQL server cannot be reached, or lets nobody in by this URL ({reason})",
+        f"the PostgreSQL server cannot be reached, or refuses this URL ({reason})",
         code="no_database",
         hint="does psql open the same URL?",
     )

@@ -95,9 +95,9 @@ class PostgresDialect:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse("PostgreSQL is not asked for this")
+                refuse("dpsql does not ask PostgreSQL for this")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"PostgreSQL is not asked for {CANNOT[3]}")
+                refuse(f"dpsql does not ask PostgreSQL for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -105,7 +105,9 @@ class PostgresDialect:
             refuse("a text of PostgreSQL has no character 0")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
-                refuse(f"PostgreSQL is not asked for {CANNOT[5]}", "give tables and columns shorter names")
+                refuse(
+                    f"dpsql does not ask PostgreSQL for {CANNOT[5]}", "give tables and columns shorter names"
+                )
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its schema: nothing depends on the search path."""

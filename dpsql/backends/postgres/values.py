@@ -50,7 +50,7 @@ def constant(value: Value | Pairs) -> str:
         case str():
             return f"""(CAST({_quoted(value)} AS TEXT) COLLATE "C")"""
         case tuple():
-            raise QueryRejected("PostgreSQL is not asked for maps", code="engine")
+            raise QueryRejected("dpsql does not ask PostgreSQL for maps", code="engine")
         case _:
             return _of_text(value)
 
@@ -76,7 +76,7 @@ def cast(text: str, kind: Type) -> str:
     Days are within the calendar (see `columns`), so that each has a moment.
     """
     if kind is Type.LIST:
-        raise QueryRejected("PostgreSQL is not asked for lists", code="engine")
+        raise QueryRejected("dpsql does not ask PostgreSQL for lists", code="engine")
     written = text if kind is Type.NULL else f"CAST({text} AS {TYPES[kind]})"
     return f'({written} COLLATE "C")' if kind is Type.VARCHAR else written
 

@@ -86,17 +86,17 @@ class SparkDialect:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse("Spark is not asked for this")
+                refuse("dpsql does not ask Spark for this")
             if isinstance(part, PerUnitWindows) and any(map(_excludes, part.windows)):
-                refuse(f"Spark is not asked for {CANNOT[0]}")
+                refuse(f"dpsql does not ask Spark for {CANNOT[0]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse(f"Spark is not asked for {CANNOT[3]}")
+                refuse(f"dpsql does not ask Spark for {CANNOT[3]}")
 
     def require_text(self, sql: str) -> None:
         """Refuses names that Spark's parser reads in another way than they are meant."""
         for found in _NAME.finditer(sql):
             if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
-                refuse(f"Spark is not asked for {CANNOT[7]}", "give tables and columns other names")
+                refuse(f"dpsql does not ask Spark for {CANNOT[7]}", "give tables and columns other names")
 
     def table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
@@ -110,7 +110,7 @@ class SparkDialect:
     def cast(self, text: str, kind: Type) -> str:
         """As `values.cast`."""
         if kind is Type.LIST:
-            refuse("Spark is not asked for lists as values")
+            refuse("dpsql does not ask Spark for lists as values")
         return values.cast(text, kind)
 
     def call(self, expr: Call) -> str:
@@ -150,7 +150,9 @@ class SparkDialect:
 
     def row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
-        refuse(f"Spark is not asked for {CANNOT[4]}", "name the column with the unit's id in the policy")
+        refuse(
+            f"dpsql does not ask Spark for {CANNOT[4]}", "name the column with the unit's id in the policy"
+        )
 
     def row_hash(self, unit: str) -> str:
         """Never asked for: rows have no ids."""

@@ -47,7 +47,7 @@ def constant(value: Value | Pairs) -> str:
         case str():
             return f"'{''.join(map(_escaped, value))}'"
         case tuple():
-            raise QueryRejected("Spark is not asked for maps", code="engine")
+            raise QueryRejected("dpsql does not ask Spark for maps", code="engine")
         case _:
             return _of_text(value)
 

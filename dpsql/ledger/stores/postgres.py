@@ -59,7 +59,9 @@ class PostgresStore:
             ) from None
         except (ArgumentError, NoSuchModuleError, ValueError):
             raise OperationalError(
-                "the ledger's URL is no URL", code="ledger_unavailable", hint="postgresql://user@host/name"
+                "the URL of the ledger is not valid",
+                code="ledger_unavailable",
+                hint="postgresql://user@host/name",
             ) from None
         self.patience: float = PATIENCE
         self._lock = threading.RLock()

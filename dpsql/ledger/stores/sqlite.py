@@ -236,7 +236,7 @@ def require_not_mounted(path: Path) -> None:
     points = (_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in mounts if line)
     if os.fsencode(path) in points:
         raise OperationalError(
-            f"the ledger {path} is mounted by itself, so that the same file has another name elsewhere",
+            f"the ledger {path} is mounted as a single file, so the same file has another name elsewhere",
             code="ledger_names",
             hint="mount the directory that it lies in, with the log that SQLite keeps beside it",
         )
@@ -285,7 +285,7 @@ def _meaning(error: BaseException | None, where: str) -> DatabaseError:
         return OperationalError(f"the ledger {where} cannot be made", code="ledger_unavailable")
     if isinstance(error, sqlite3.ProgrammingError):
         return OperationalError(
-            f"the ledger {where} was closed, or its process forked, amid its use",
+            f"the ledger {where} was closed, or its process forked, while it was in use",
             code="ledger_unavailable",
             hint="nothing was charged; try again",
         )

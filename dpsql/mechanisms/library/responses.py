@@ -115,7 +115,7 @@ class RandomizedResponse(LocalMechanism):
 
     Claim: ε-DP for each answer, whoever collects them; the profile is exact, and with two choices the largest of all ε-DP
     releases.
-    Why: the truth is e^ε times as likely as on the neighbour, each other answer at most as likely.
+    Why: the truth is e^ε times as likely as on the neighbor, each other answer at most as likely.
     Source: Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias"; Kairouz, Bonawitz,
     Ramage 2016, "Discrete distribution estimation under local privacy".
 

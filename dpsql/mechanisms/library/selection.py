@@ -243,7 +243,7 @@ class ReportNoisyMax(SelectionMechanism):
     Claim: ε-DP.
     Why: given the others' noise, candidate i wins if its noise reaches a threshold, which a unit moves by at most 2·⌈Δ/step⌉ steps
     (its own score by half of that, the others' by the other half), or by ⌈Δ/step⌉ where all move in one direction, which rounding
-    keeps; and P(noise >= t) falls by at most e^(move/scale). The lattice must not follow the scores: two neighbours' noise would
+    keeps; and P(noise >= t) falls by at most e^(move/scale). The lattice must not follow the scores: two neighbors' noise would
     have two laws. Noisy scores must not be shown: only the index is released.
     Source: Dwork, Roth 2014, Claim 3.9.
 

@@ -37,7 +37,7 @@ class WishartProfile:
     Why: the density of W is proportional to |W|^((k-d-1)/2)·e^(-tr W/2·scale), so the loss depends on vᵀW⁻¹v alone, whose
     inverse is a chi-squared variable of m degrees; with c that variable the loss is ((m-2)/2)·ln(c/(c-s)) - s/2, the loss of the
     shifted variable. It is monotone in c, so that δ is F(t) - e^ε·F(t-s) at one point t, and grows with s. Where c <= s the
-    outcome is impossible on the neighbour: δ never falls below F(s), so there is no pure loss and no μ-GDP, whatever the scale.
+    outcome is impossible on the neighbor: δ never falls below F(s), so there is no pure loss and no μ-GDP, whatever the scale.
     Source: derived here; Muirhead 1982, "Aspects of multivariate statistical theory", Theorem 3.2.12 (vᵀW⁻¹v).
 
     >>> published = WishartProfile(degrees=2, shift=2 / 3)  # as published for ε = 1
@@ -73,7 +73,7 @@ class WishartProfile:
             value, size = max(value, here - factor * there), size + here + factor * there
         floor = float(gammainc(half, s / 2)) * (
             1 - _BLUR
-        )  # what is impossible on the neighbour counts at any ε
+        )  # what is impossible on the neighbor counts at any ε
         low = value - _BLUR * size if e < _FAR else floor
         return Bounds(Decimal(max(low, floor)), Decimal(min(value + _BLUR * size, 1.0)))
 
@@ -91,7 +91,7 @@ class WishartMechanism:
     which needs several times less. The mean k·bound²·I of the noise may be subtracted afterwards.
 
     Claim: (ε, δ)-DP where a row is added or removed, and never ε-DP. The mechanism as first published, W(d+1, (3/2nε)·I) for the
-    mean of n rows, claims ε-DP, and is not: a part 1 - e^(-ε/3) of its outcomes is impossible on the neighbour. Any noise whose
+    mean of n rows, claims ε-DP, and is not: a part 1 - e^(-ε/3) of its outcomes is impossible on the neighbor. Any noise whose
     matrices are all positive semidefinite has that defect.
     Why: see `WishartProfile`, which is exact.
     Draws are made in floats, by inverting the normal law at 53 random bits: for study, not for release. For a release add lattice

@@ -54,7 +54,7 @@ class Answers:
             found = self._entries.get(user, OrderedDict()).get(number)
         if found is None:
             raise ProgrammingError(
-                "there is no such answer any more",
+                "the server no longer has this answer",
                 code="not_found",
                 hint="ask the query again, free, with the confidences",
             )

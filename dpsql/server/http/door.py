@@ -282,7 +282,7 @@ class Conversation(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is refused as the API refuses, and the connection ends."""
         del msg
-        body = failures.written(ProgrammingError("this is no HTTP/1.1 request", code="request"))
+        body = failures.written(ProgrammingError("this is not an HTTP/1.1 request", code="request"))
         text = _text(body)
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"

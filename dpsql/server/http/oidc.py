@@ -238,7 +238,7 @@ def _require_safe(url: str, what: str) -> str:
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))
     if not safe or parts.username is not None or parts.fragment:
         raise ProgrammingError(
-            f"{what} is no https:// address", code="oidc", hint="https://login.example.org"
+            f"{what} is not an https:// address", code="oidc", hint="https://login.example.org"
         )
     return url
 

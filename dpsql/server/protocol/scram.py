@@ -52,7 +52,9 @@ class Verifier:
         """The verifier of a text that `str` made. Raises DataError for another one."""
         parts = re.fullmatch(rf"{MECHANISM}\$(\d{{4,9}}):([^$]+)\$([^:]{{44}}):([^:]{{44}})", text)
         if parts is None:
-            raise DataError("the user store holds what is no verifier of a password", code="users")
+            raise DataError(
+                "the user store holds something that is not a verifier of a password", code="users"
+            )
         return cls(int(parts[1]), *(base64.b64decode(part) for part in parts.groups()[1:]))
 
     @classmethod

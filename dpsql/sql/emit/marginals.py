@@ -1,7 +1,7 @@
 """Emits the marginals of a count by several keys: the groups of a statement, added up by each of some sets of its keys.
 
 Claim: the numbers are those of the marginals of the groups of the statement, cell by cell, and the text is the same on all
-neighbouring databases.
+neighboring databases.
 Why: GROUPING SETS is the union of one GROUP BY for each set. What a statement counts is added up, and no row is read but its own.
 A sum of counts of rows is at most the number of rows, so it overflows nowhere.
 Source: ISO/IEC 9075-2, <grouping sets specification>, <grouping operation>.

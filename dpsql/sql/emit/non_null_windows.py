@@ -89,7 +89,7 @@ class _Counts:
         frame = rows_frame(window)
         if frame.exclude:
             raise QueryRejected(
-                "this engine is not asked for IGNORE NULLS in frames with EXCLUDE",
+                "dpsql does not ask this engine for IGNORE NULLS in frames with EXCLUDE",
                 code="engine",
                 hint="leave out EXCLUDE, or use DuckDB",
             )

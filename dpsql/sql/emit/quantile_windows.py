@@ -1,7 +1,7 @@
 """Emits the windows of values around the ranks of quantiles.
 
 Claim: a window has every value whose penalty is below the cutoff, the number of all values, and the number before it.
-Why: values are counted in bins of neighbouring points; a bin is dropped only if the penalty of all its values is at least
+Why: values are counted in bins of neighboring points; a bin is dropped only if the penalty of all its values is at least
 the cutoff.
 Source: Blum, Floyd, Pratt, Rivest, Tarjan 1973, "Time bounds for selection" (partition before looking).
 """

@@ -216,7 +216,7 @@ def called(name: str, *arguments: Expr) -> Call:
 
 def _refused(what: str) -> QueryRejected:
     return QueryRejected(
-        f"this engine is not asked for {what}",
+        f"dpsql does not ask this engine for {what}",
         code="engine",
         hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
     )

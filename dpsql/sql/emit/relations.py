@@ -407,6 +407,20 @@ def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]
     return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
 
 
+def emit_without_unit(scan: Scan) -> str | None:
+    """Return the query that counts the rows without a privacy unit, for the data's owner alone; None where each row is a unit."""
+    table, link = dialect().table_name(scan.table), scan.unit.link
+    if link is not None:
+        equal = [
+            f"{dialect().widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs)
+        ]
+        owners = _select((), _owner(link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
+        return f"SELECT COUNT(*) FROM {table} WHERE NOT EXISTS ({owners})"
+    if scan.unit.column is None:
+        return None
+    return f"SELECT COUNT(*) FROM {table} WHERE {dialect().unit_id(scan.unit.column)} IS NULL"
+
+
 def _owned(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
 

@@ -1,6 +1,6 @@
 """Emits the engine SQL of a release: one statement that bounds contributions and sums exact integers.
 
-The statement depends on the plan, the policy and public metadata only, so it is the same on all neighbouring databases.
+The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
 """
 
 from __future__ import annotations

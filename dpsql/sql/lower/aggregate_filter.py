@@ -18,7 +18,7 @@ def filtered(grouping: Rows, node: exp.Filter) -> exp.AggFunc:
         aggregate = plain(text, aggregate)
     entry = BY_NODE.get(type(aggregate))
     if entry is None or not entry.filters:
-        text.refuse(node, "aggregate", "FILTER stands after an aggregate, such as COUNT, SUM or AVG")
+        text.refuse(node, "aggregate", "FILTER is only allowed after an aggregate, such as COUNT, SUM or AVG")
     argument, other = text.take(aggregate, "this", "expression", big_int=(True,))
     if type(argument) is exp.Star:
         text.take(argument)

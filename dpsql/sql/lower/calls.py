@@ -81,7 +81,7 @@ def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
         source.refuse(
             node,
             "unnest",
-            "UNNEST makes rows: it is an item of FROM, or of SELECT and GROUP BY",
+            "UNNEST makes rows: write it in FROM, or in SELECT and GROUP BY",
             "FROM t, UNNEST(t.list) AS u(x)",
         )
     reason, hint = REFUSED.get(name, (None, None))

@@ -50,22 +50,22 @@ def correlated(
         scope.source.refuse(
             query,
             "subquery",
-            "a subquery with a value for each row is one aggregate with WHERE, in SELECT or WHERE",
+            "a correlated subquery must be one aggregate with WHERE, in SELECT or WHERE",
             "write a condition of ON in WHERE, or join a derived table that has GROUP BY",
         )
     if not any(map(aggregates, query.expressions)):
         scope.source.refuse(
             query,
             "subquery",
-            "a subquery with a value for each row aggregates",
+            "a correlated subquery must aggregate",
             "write MIN(x), or join the table",
         )
     if any(item.find(exp.Window) for item in query.expressions):
         scope.source.refuse(
             query,
             "subquery",
-            "a window in a subquery with a value for each row would be laid on the rows of all of them",
-            "lay it in a derived table, and join that",
+            "a window in a correlated subquery would see the rows of all outer rows",
+            "compute it in a derived table, and join that",
         )
     pairs = [*values.pairs]
     pairs += [(ours, _inside(inner, theirs)) for ours, theirs in compared]
@@ -94,7 +94,7 @@ def _inside(inner: Scope, node: exp.Expr) -> Expr:
         inner.source.refuse(
             node,
             "subquery",
-            f"{phrase(outside[0])} is of the query around: here a subquery is compared by what its own rows hold",
+            f"{phrase(outside[0])} belongs to the outer query, and here a subquery may name its own columns only",
             "compare outside: x = y AND EXISTS (SELECT … WHERE …) for x IN (SELECT y … WHERE …)",
         )
     return found
@@ -169,7 +169,7 @@ def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, 
         inner.source.refuse(
             query,
             "group_by",
-            "beside an aggregate, a column of the subquery has no single value",
+            "a column of the subquery has no single value next to an aggregate",
             "aggregate it: MIN(x)",
         )
     if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
@@ -177,7 +177,7 @@ def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, 
     text = cast(write(found), found.type)
     failure = trial.failure(text)
     if failure is not None:
-        inner.source.refuse(query, "constant", f"of no rows this has no value: {failure}")
+        inner.source.refuse(query, "constant", f"this has no value where there are no rows: {failure}")
     return replace(constant(inner.source, query, trial.value(text)), type=found.type)
 
 

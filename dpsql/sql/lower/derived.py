@@ -218,7 +218,7 @@ def put_together(
         context.source.refuse(
             node,
             "set_operation",
-            "rows of a private table and public rows are not put together: a private row belongs to a privacy unit, a public "
+            "a set operation cannot combine private rows with public ones: a private row belongs to a privacy unit, a public "
             "one to nobody",
             "aggregate each side, as SELECT COUNT(*) FROM a UNION ALL SELECT COUNT(*) FROM b; or join the public table",
         )

@@ -45,7 +45,7 @@ def check_counted(context: Context, outer: OuterQuery) -> None:
         context.source.refuse(
             context.once[-1],
             "distinct",
-            "distinct rows of several privacy units are counted, and not read one by one",
+            "distinct rows of several privacy units can be counted, but not read one by one",
             _HINT,
         )
 

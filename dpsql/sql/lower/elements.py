@@ -146,7 +146,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
             scope.source.refuse(
                 node,
                 "unnest",
-                "UNNEST stands in no aggregate",
+                "UNNEST is not allowed in an aggregate",
                 "SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
             )
     where = select.args.get("where")

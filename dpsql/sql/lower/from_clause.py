@@ -149,16 +149,21 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached])
         return
     if scope.matched:
         scope.source.refuse(
-            join, "join", f"a {side} JOIN comes before SEMI and ANTI JOIN", "put these into a derived table"
+            join,
+            "join",
+            f"a {side} JOIN must come before SEMI and ANTI JOIN",
+            "put these into a derived table",
         )
     if any(isinstance(known.relation, Scan) and known.relation.unnested for known in scope.tables.values()):
         scope.source.refuse(
-            join, "join", f"a {side} JOIN comes before UNNEST", "unnest the list in a derived table"
+            join, "join", f"a {side} JOIN must come before UNNEST", "unnest the list in a derived table"
         )
     if len(items) != 1 and side == "FULL":
-        scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")
+        scope.source.refuse(join, "join", "a FULL JOIN must be the first join", "put it into a derived table")
     if len(items) != 1:
-        scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
+        scope.source.refuse(
+            join, "join", "a RIGHT JOIN must be the first join", "turn it round: b LEFT JOIN a"
+        )
 
 
 def _attach_group(

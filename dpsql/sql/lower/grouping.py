@@ -173,7 +173,9 @@ class Grouping(ABC):
         (predicate,) = self.source.take(having, "this")
         expr = replace(self.outer, intercept=self._in_having).lower(predicate)
         if windowed(expr):
-            self.source.refuse(predicate, "qualify", "windows are laid on what HAVING keeps", "write QUALIFY")
+            self.source.refuse(
+                predicate, "qualify", "a window function is not allowed in HAVING", "write QUALIFY"
+            )
         return self._condition(predicate, expr)
 
     def _in_having(self, node: exp.Expr) -> Expr | None:
@@ -192,7 +194,9 @@ class Grouping(ABC):
         (predicate,) = self.source.take(qualify, "this")
         expr = self.over_groups.lower(predicate)
         if not windowed(expr):
-            self.source.refuse(predicate, "qualify", "QUALIFY chooses by a window", "write WHERE, or HAVING")
+            self.source.refuse(
+                predicate, "qualify", "QUALIFY needs a window function", "write WHERE, or HAVING"
+            )
         return self._condition(predicate, expr)
 
     def _condition(self, node: exp.Expr, expr: Expr) -> Expr:
@@ -284,14 +288,14 @@ class Grouping(ABC):
         """Makes the expression that an item of GROUP BY means a key."""
         if aggregates(target) or target.find(exp.Window):
             self.source.refuse(
-                node, "group_by", "an aggregate or a window is no group key", "leave it out of GROUP BY"
+                node, "group_by", "an aggregate or a window cannot be a group key", "leave it out of GROUP BY"
             )
         expr = exactly(self.scope.scalars.lower(target))
         if not any(columns(expr)):
             self.source.refuse(
                 node,
                 "constant",
-                "a constant is no group key",
+                "a constant cannot be a group key",
                 "leave it out of GROUP BY; HAVING COUNT(*) > 0 has no row of no rows",
             )
         self.check_key(node, expr)
@@ -415,7 +419,7 @@ class Grouping(ABC):
             self.source.refuse(
                 node,
                 "subquery",
-                "beside groups, a subquery has one value for all of them",
+                "a scalar subquery must not depend on the group",
                 "group in a derived table, and write the subquery in the SELECT around it",
             )
         return expr
@@ -476,7 +480,9 @@ class Grouping(ABC):
             expr = self.over_groups.lower(inner)
             of_set = bool(self.left_out) or inner.find(exp.Grouping) is not None
             if isinstance(expr, Literal) and not of_set:
-                self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
+                self.source.refuse(
+                    node, "constant", "ORDER BY a constant has no effect", "leave it out of ORDER BY"
+                )
         elif 1 <= ordinal <= len(outputs):
             expr = outputs[ordinal - 1].expr
         else:

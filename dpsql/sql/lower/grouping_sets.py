@@ -84,6 +84,6 @@ def left_out_bits(
     for argument in arguments:
         expr = scalars.lower(argument)
         if expr not in (*keys, *left_out):
-            source.refuse(argument, "group_by", "GROUPING is of group keys alone")
+            source.refuse(argument, "group_by", "GROUPING takes group keys only")
         bits = 2 * bits + (expr in left_out)
     return Literal(bits, Type.INTEGER)

@@ -316,21 +316,21 @@ class _Assembly:
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "private rows are joined to public ones that a window, LIMIT or GROUP BY makes on all their group keys alone",
+                "private rows are joined to public ones that a window, LIMIT or GROUP BY makes, but only on all their group keys",
                 "join the public table itself, or keep these rows as a public table",
             )
         if is_answered(right):
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "private rows are joined to released ones on all group keys of these, and nothing else",
+                "private rows can be joined to released ones only on all group keys of these",
                 "write ON private.key = released.key, or (SELECT …) for a single value",
             )
         if depends:
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "how many rows of it one private row is joined to would depend on what is released",
+                "a released value would decide how many rows a private row is joined to",
                 "compare with the released value in WHERE, after the join",
             )
 

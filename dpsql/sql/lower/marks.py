@@ -64,7 +64,7 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
         scope.source.refuse(
             node,
             "subquery",
-            "a row of values in a subquery stands in WHERE, FILTER and WHEN, and not under NOT, where NULL matters",
+            "a row of values with a subquery is only allowed in WHERE, FILTER and WHEN, and not under NOT, where NULL matters",
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
@@ -145,8 +145,8 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
     scope.source.refuse(
         node,
         "private_join",
-        "rows are matched with private rows of the same privacy unit, since others may not decide on them",
-        "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+        "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
+        "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit); whether there is any row: SELECT COUNT(*) > 0 FROM …",
     )
 
 

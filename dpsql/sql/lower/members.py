@@ -46,7 +46,7 @@ def listed(source: Source, items: Sequence[exp.Expr]) -> list[exp.Expr]:
     """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
-            source.refuse(item, "syntax", "a value has a name in PIVOT alone", "x IN (1, 2)")
+            source.refuse(item, "syntax", "a value may have a name in PIVOT only", "x IN (1, 2)")
     if len(items) != 1 or type(items[0]) is not exp.Values:
         return list(items)
     (rows,) = source.take(items[0], "expressions")

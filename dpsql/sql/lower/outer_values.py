@@ -104,7 +104,7 @@ class OuterValues:
             )
         if any(private) and not alike:
             self._refuse(
-                "rows are compared with private rows of the same privacy unit, since others may not decide on them",
+                "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
                 "compare the units besides: WHERE inner.unit = outer.unit AND inner.a > outer.a",
                 "private_join",
             )

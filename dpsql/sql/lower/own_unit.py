@@ -112,7 +112,7 @@ def refuse_units(source: Source, node: exp.Expr, key: Expr, relation: Relation) 
     source.refuse(
         node,
         "group_by_unit",
-        f"each group of {name} would hold one privacy unit, and never be released",
+        f"each group of {name} would hold one privacy unit, so no group could be released",
         f"count them: COUNT(DISTINCT {name}); or group by it in a subquery, "
         "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n"
         if identity(key, relation) is not None

@@ -139,7 +139,7 @@ def distinct_of(scope: Scope, node: exp.Expr) -> bool:
         return False
     (on,) = scope.source.take(distinct, "on")
     if on is not None:
-        scope.source.refuse(node, "distinct", "DISTINCT ON would show chosen rows", "use GROUP BY")
+        scope.source.refuse(node, "distinct", "DISTINCT ON would release single rows", "use GROUP BY")
     return True
 
 
@@ -154,7 +154,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
         scope.source.refuse(
             node,
             "private_order",
-            "the order of private rows is not released, nor which come first",
+            "the order of private rows cannot be released, nor which come first",
             "order and limit what is released, in the outermost SELECT",
         )
     if chosen.paged:
@@ -201,7 +201,7 @@ class Plain(Grouping):
                 self.scope.aliases[fold(item.alias)] = known[fold(item.alias)]
         self.scope.aliases = {}
         if not pairs:
-            self.source.refuse(self.select, "star", "there is nothing that * could mean")
+            self.source.refuse(self.select, "star", "* stands for no column here")
         if len(pairs) > MAX_OUTPUTS:
             self.source.refuse(self.select, "too_long", f"SELECT names at most {MAX_OUTPUTS} columns")
         self.aliases |= {fold(name): expr for name, expr in pairs}
@@ -291,7 +291,7 @@ class Groups(Grouping):
                 self.source.refuse(
                     node,
                     "unbounded",
-                    f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
+                    f"{phrase(argument)} has no bounds: it may be anything in {around}, so it cannot be added up exactly",
                     "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
                 )
             ends = ANYWHERE

@@ -52,7 +52,7 @@ def as_inner(scope: Scope, items: list[Attached]) -> list[Attached]:
         scope.source.refuse(
             last.node,
             "join",
-            "the private side of public LEFT JOIN private comes last",
+            "the private side of public LEFT JOIN private must come last",
             "put a private table first in FROM",
         )
     if any(all(column.source != name for column in columns(part)) for part in last.conditions):
@@ -115,7 +115,7 @@ def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) 
             scope.source.refuse(
                 node.args.get("where") or node,
                 "join",
-                "WHERE asks for rows of the public table that have no private row, of which there is no exact list",
+                "WHERE asks for rows of the public table that have no private row, of which no exact list exists",
                 f"count, and keep what is small: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING COUNT({name}.y) < 1",
             )
         relation = relation.input

@@ -79,7 +79,7 @@ class Scalars:
             self.source.refuse(
                 node,
                 "window",
-                "a window stands in SELECT, QUALIFY or ORDER BY alone",
+                "a window is only allowed in SELECT, QUALIFY and ORDER BY",
                 "name it in a subquery",
             )
         if isinstance(node, exp.Star):
@@ -88,21 +88,21 @@ class Scalars:
             self.source.refuse(
                 node,
                 "aggregate",
-                f"{self.source.called(node)} is not possible here: it is of many rows",
+                f"{self.source.called(node)} is not allowed here: it aggregates many rows",
                 "aggregate in a subquery, or in HAVING",
             )
         if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, _COMPARISONS):
             self.source.refuse(
                 node,
                 "subquery",
-                "ANY and ALL compare values of rows, and no aggregates",
+                "ANY and ALL cannot compare aggregates",
                 "compare with one value: x > (SELECT MAX(y) FROM …)",
             )
         if isinstance(node, exp.Tuple):
             self.source.refuse(
                 node,
                 "type",
-                "a row of values stands on a side of =, <> and IN",
+                "a row of values is only allowed on a side of =, <> or IN",
                 "write (a, b) IN ((1, 2), (3, 4))",
             )
         if isinstance(node, exp.Interval):
@@ -116,7 +116,7 @@ class Scalars:
             self.source.refuse(
                 node,
                 "column",
-                "what is computed here has no fields, and no elements that can be read",
+                "a computed value has no fields or elements that can be read",
                 "name the field of a STRUCT: (s).field",
             )
         unknown(self.source, node, name)
@@ -174,7 +174,7 @@ def _given(self: Scalars, node: exp.Expr) -> Parameter:
 def _parameter(self: Scalars, node: exp.Expr) -> Expr:
     value = _given(self, node)
     if isinstance(value, tuple):
-        self.source.refuse(node, "parameter", "a list of values stands after IN alone", "WHERE x IN ?")
+        self.source.refuse(node, "parameter", "a list of values is only allowed after IN", "WHERE x IN ?")
     return _given_constant(self, node, value)
 
 
@@ -205,7 +205,7 @@ def _complement(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node,
             "syntax",
-            "~ binds looser than arithmetic, so what it reaches is easily misread",
+            "~ is applied after arithmetic, which is easily misread",
             "put it in parentheses: (~x) + 1",
         )
     (inner,) = self.source.take(node, "this")

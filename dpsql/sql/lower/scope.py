@@ -116,7 +116,7 @@ class Context:
                 self.source.refuse(
                     node,
                     "list",
-                    "a list or map of values is an output of the outermost SELECT alone",
+                    "a list or map of values is only allowed in the outermost SELECT",
                     "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
                     "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
                 )
@@ -295,7 +295,7 @@ class Scope:
     def _looked_up(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
         """The query of a source of public rows that, looked up, has one row or none.
 
-        Claim: its value costs nothing, and it is the same on neighbouring databases.
+        Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
         Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
         """
@@ -357,7 +357,7 @@ class Scope:
                 self.source.refuse(
                     sample,
                     "sample",
-                    "private tables are sampled, and no rows of queries",
+                    "only a private table can be sampled, not the rows of a query",
                     "write the sample in the query, behind its table",
                 )
             known_as, names = self.alias(alias, name)

@@ -159,7 +159,7 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
         scope.source.refuse(
             node,
             "private_join",
-            "rows are matched with private rows of the same privacy unit, since others may not decide on them",
+            "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
             alternatives(
                 "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
                 declaration(pairs, relation, right),

@@ -40,7 +40,7 @@ def star_columns(
     }
     for name in sorted(out & (others.keys() | names.keys())):
         source.refuse(
-            star, "ambiguous", f"{name} is left out by EXCLUDE, and named again", "leave it out of one"
+            star, "ambiguous", f"{name} is left out by EXCLUDE and named again", "leave it out of one"
         )
     for name in others:
         if known.count(name) > 1:

@@ -90,7 +90,7 @@ _SELECT = (
     "offset",
 )
 _OVER_SETS = (
-    "a window over several grouping sets is laid on all of them together",
+    "a window over several grouping sets would span all of them",
     "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
 )
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
@@ -145,7 +145,7 @@ def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
         source.refuse(
             node,
             "too_long",
-            f"rows pass over {MAX_CONDITIONS} conditions joined by AND, with those of derived tables",
+            f"rows pass more than {MAX_CONDITIONS} conditions joined by AND, with those of derived tables",
             "write one list, as x NOT IN (1, 2), for x <> 1 AND x <> 2",
         )
 
@@ -316,7 +316,7 @@ def _refuse_rows(context: Context, node: exp.SetOperation) -> NoReturn:
     context.source.refuse(
         node,
         "no_aggregate",
-        "the query would release rows, which belong to privacy units",
+        "the query would release single rows, which belong to privacy units",
         "aggregate them: SELECT COUNT(*), AVG(…) … FROM (…)",
     )
 
@@ -401,7 +401,7 @@ class _Releasing(Grouping):
             self.source.refuse(
                 self.select,
                 "no_aggregate",
-                "the query would release rows, which belong to privacy units",
+                "the query would release single rows, which belong to privacy units",
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
@@ -447,7 +447,7 @@ class _Releasing(Grouping):
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
         if expr.type is Type.NULL:
-            self.source.refuse(node, "constant", "NULL is no group key", "leave it out of GROUP BY")
+            self.source.refuse(node, "constant", "NULL cannot be a group key", "leave it out of GROUP BY")
         if separated_identity(expr, self.input) == UNIT_IDENTITY:
             refuse_units(self.source, node, expr, self.input)
 

@@ -29,7 +29,7 @@ def schema_of(
     """
     if any(isinstance(part, str) for part in parts):  # the parser's word for nothing between two dots
         source.refuse(
-            node, "table", "no name stands between two dots", "write schema.table, or the table alone"
+            node, "table", "a name is missing between two dots", "write schema.table, or the table alone"
         )
     schema, database = (
         fold(str(source.take(part, "this", quoted=(True,))[0])) if part is not None else "" for part in parts

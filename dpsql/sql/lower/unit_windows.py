@@ -45,11 +45,11 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
     scope.source.refuse(
         node,
         "private_window",
-        "a window over private rows sets the rows of one privacy unit beside those of others",
+        "a window over private rows would compare the rows of one privacy unit with those of others",
         "where each row is a privacy unit there is no other row of its unit: release first: "
         "SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
         if rows
-        else f"lay it within a unit: OVER (PARTITION BY {_unit(scope, relation)} …); "
+        else f"compute it within a unit: OVER (PARTITION BY {_unit(scope, relation)} …); "
         "or release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
     )
 
@@ -75,7 +75,7 @@ def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
         source.refuse(
             node,
             "private_window",
-            f"EXCLUDE {frame.exclude} does not stand in a frame of ROWS over private rows",
+            f"EXCLUDE {frame.exclude} is not allowed in a frame of ROWS over private rows",
         )
     if window.function in _CHOSEN and not by_rows and not whole:
         all_rows = frame is not None and (frame.first, frame.last, frame.exclude) == (None, None, "")
@@ -85,7 +85,7 @@ def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
             source.refuse(
                 node,
                 "private_window",
-                f"which of several equal rows {window.function.upper()} shows, nothing says",
+                f"{window.function.upper()} could show any of several equal rows",
                 "name a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
             )
     added = window.function in WITHIN and WITHIN[window.function].adds
@@ -97,7 +97,7 @@ def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
         source.refuse(
             node,
             "unbounded",
-            f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
+            f"{phrase(argument)} has no bounds: it may be anything in {around}, so it cannot be added up exactly",
             "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )
 

@@ -125,9 +125,11 @@ def _called(grouping: _Groups, node: exp.Expr) -> tuple[WindowFunction, tuple[Ex
             node, "aggregate", f"{_title(node)} is not supported over a window", f"there are: {known}"
         )
     if condition is not None and type(node) not in _AGGREGATES:
-        text.refuse(node, "aggregate", f"FILTER stands after an aggregate, not after {entry.signature}")
+        text.refuse(
+            node, "aggregate", f"FILTER is only allowed after an aggregate, not after {entry.signature}"
+        )
     if ignores and not entry.passes_nulls:
-        text.refuse(node, "aggregate", f"IGNORE NULLS does not stand after {entry.signature}")
+        text.refuse(node, "aggregate", f"IGNORE NULLS is not allowed after {entry.signature}")
     nodes = text.take(node, "this", "offset", "default", big_int=(True,))
     if type(nodes[0]) is exp.Distinct:
         text.refuse(node, "distinct", f"{entry.name.upper()}(DISTINCT …) is not supported over a window")
@@ -185,9 +187,9 @@ def _defined(grouping: _Groups, node: exp.Expr, depth: int = 0) -> _Definition:
         text.refuse(base, "ambiguous", f"the window {name} is defined {said}", "give each a name of its own")
     before = _defined(grouping, found[0], depth + 1)
     if own.partition or (own.order is not None and before.order is not None):
-        text.refuse(node, "ambiguous", f"the window {name} has said that already")
+        text.refuse(node, "ambiguous", f"the window {name} states that already")
     if before.frame is not None and (own.order is not None or own.frame is not None):
-        text.refuse(node, "ambiguous", f"the window {name} has a frame, so nothing is added to it")
+        text.refuse(node, "ambiguous", f"the window {name} has a frame, so it cannot be extended")
     return _Definition(before.partition, own.order or before.order, own.frame or before.frame)
 
 
@@ -224,7 +226,7 @@ def _frame(grouping: _Groups, node: exp.Expr) -> Frame:
     )
     excluded = "" if exclude is None else str(text.take(exclude, "this")[0]).upper()
     if kind not in FrameKind.__members__ or excluded not in ("", *_EXCLUDED):
-        text.refuse(node, "clause", "a frame is of ROWS, RANGE or GROUPS")
+        text.refuse(node, "clause", "a frame counts ROWS, RANGE or GROUPS")
     first = _end(grouping, node, start, start_side, kind)
     last = 0 if end is None else _end(grouping, node, end, end_side, kind)
     turned = (start, start_side) == ("UNBOUNDED", "FOLLOWING") or (end, end_side) == (

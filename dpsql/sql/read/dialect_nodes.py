@@ -29,6 +29,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
             exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.National,
             exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
             exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct,
+            exp.PercentileCont, exp.PercentileDisc, exp.Median,
             exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
         ),
         ("this",),
@@ -37,7 +38,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         (
             exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Add, exp.Sub, exp.Mul, exp.Mod,
             exp.NullSafeEQ, exp.NullSafeNEQ, exp.Escape, exp.Filter, exp.Nullif, exp.Pow, exp.StartsWith,
-            exp.Contains, exp.Extract, exp.SafeDivide,
+            exp.Contains, exp.Extract, exp.SafeDivide, exp.WithinGroup,
         ),
         _PAIR,
     ),

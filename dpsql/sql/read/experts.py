@@ -43,7 +43,7 @@ def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
         number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
         own = isinstance(item.this, exp.Column) and fold(item.this.name) == fold(items[place].alias or NAME)
         if own or (number.isdigit() and int(number[:9]) > place):
-            source.refuse(item, "ordinal", "ORDER BY takes the name of a column before the choice", _HINT)
+            source.refuse(item, "ordinal", "ORDER BY takes the name of a column here, not a number", _HINT)
     name = items[place].alias or NAME.lower()
     rank = exp.Window(this=exp.RowNumber(), order=order.copy(), over="OVER")
     columns = [*(loss.copy() for loss in losses), rank]

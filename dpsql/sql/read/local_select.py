@@ -60,9 +60,7 @@ def local_select(
     """
     source, select = statement.source, statement.query
     if type(select) is not exp.Select or statement.parameters:
-        source.refuse(
-            select, "local_query", "of a local table one SELECT is answered, without parameters", _HINT
-        )
+        source.refuse(select, "local_query", "a local table answers one SELECT without parameters", _HINT)
     listed, origin, where, group, order, limit = source.take(
         select, "expressions", "from_", "where", "group", "order", "limit"
     )
@@ -72,7 +70,7 @@ def local_select(
         source.refuse(
             origin,
             "local_query",
-            "of a local table alone, without subqueries, a SELECT is answered",
+            "a local table answers a SELECT that reads no other table and has no subquery",
             _HINT,
         )
     items = [
@@ -164,7 +162,7 @@ def _keys(
         elif isinstance(key, exp.Column) and not key.table and fold(key.name) not in columns:
             item = aliases.get(fold(key.name), key)
         if isinstance(item, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-            source.refuse(item, "local_query", "groups are by keys alone, without subtotals", _HINT)
+            source.refuse(item, "local_query", "subtotals are not supported here: group by keys", _HINT)
         found.append(item)
     return list(dict.fromkeys(found))
 

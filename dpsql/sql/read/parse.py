@@ -136,12 +136,12 @@ def _remembered(text: str, dialect: str) -> Statement:
 
 @contextmanager
 def noting_translation() -> Iterator[None]:
-    """Says of a refusal within it that its place is one in the translated text, which it shows."""
+    """Say of a refusal that its place is one in the translation, whose text it shows."""
     try:
         yield
     except QueryRejected as error:
         if error.position is not None:
-            error.message += ": so the query reads in DuckDB's SQL"
+            error.message += ", in the query's translation into DuckDB's SQL"
         raise
 
 

@@ -50,7 +50,7 @@ def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
                 source.refuse(
                     pivot,
                     "join",
-                    "PIVOT and UNPIVOT stand in no parentheses with a join",
+                    "PIVOT and UNPIVOT are not allowed in parentheses with a join",
                     "FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
                 )
             base = node.copy()
@@ -124,11 +124,12 @@ def _others(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
 def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
     """A column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
+        key = found.name if type(found) is exp.Column else "k"
         source.refuse(
             found,
             "clause",
-            "PIVOT takes columns and their values: those in the data are nobody's to see",
-            "ON k IN ('a', 'b')",
+            "PIVOT needs the values of its columns: dpsql does not look them up in private rows",
+            f"list them: ON {key} IN ('a', 'b')",
         )
     key, values = source.take(found, "this", "expressions")
     if type(key) is not exp.Column:
@@ -270,9 +271,7 @@ def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str |
 def _check_size(source: Source, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
     """Refuses what would be written out so often that a short text made a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
-        source.refuse(
-            pivot, "too_long", "PIVOT or UNPIVOT of so much stands for too long a query", "fewer columns"
-        )
+        source.refuse(pivot, "too_long", "PIVOT or UNPIVOT would become too long a query", "fewer columns")
 
 
 def _names(columns: Sequence[exp.Column]) -> list[exp.Expr]:

@@ -155,12 +155,12 @@ class _Written:
                 keys.append(self._key(key, items, aliases))
         for item in others:
             if is_moment_call(_bare(item)):
-                source.refuse(item, "regression", "one such column stands in a SELECT", _ALONE)
+                source.refuse(item, "regression", "a SELECT takes one such column", _ALONE)
             if _bare(item) not in keys:
                 source.refuse(
                     item,
                     "regression",
-                    "beside it stand keys of GROUP BY alone, as they are written there",
+                    "next to it, only keys of GROUP BY are allowed, as they are written there",
                     _ALONE,
                 )
         return list(dict.fromkeys(keys))
@@ -172,7 +172,7 @@ class _Written:
                 self.source.refuse(key, "ordinal", "there is no such column to group by", _COLUMN)
             return _bare(items[place])
         if isinstance(key, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-            self.source.refuse(key, "regression", "groups are by keys alone, without subtotals", _COLUMN)
+            self.source.refuse(key, "regression", "subtotals are not supported here: group by keys", _COLUMN)
         named = aliases.get(fold(key.name)) if isinstance(key, exp.Column) and not key.table else None
         if named is None or named == key:
             return key

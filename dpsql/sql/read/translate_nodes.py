@@ -44,6 +44,10 @@ _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 _MOST_COPIED = 100
 """Most nodes that are written out twice: within each other they would double the text without end."""
 _DUCKDB = "write it in DuckDB's SQL and leave out dialect"
+_INSTEAD: Mapping[type[exp.Expr], str] = {
+    exp.TimeToStr: "write DATE_TRUNC('month', x), or EXTRACT(YEAR FROM x) and EXTRACT(MONTH FROM x)",
+}
+"""What to write for a function that is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +73,19 @@ class Translator:
     def _check(self, node: exp.Expr) -> None:
         known = READ.get(type(node))
         if known is None:
-            is_function = isinstance(node, exp.Func)
-            name = node.sql_name() if is_function and isinstance(node, exp.Func) else node.key.upper()
-            self.source.refuse(
-                node,
-                "function" if is_function else "clause",
-                f"{name} is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
-                _DUCKDB,
-            )
+            self._refuse_unknown(node)
         self.source.take(node, *known)
+
+    def _refuse_unknown(self, node: exp.Expr) -> NoReturn:
+        """Refuse a node that is not known to mean the same in DuckDB, by the name that the text gives it."""
+        is_function = isinstance(node, exp.Func)
+        name = self.source.called(node) if is_function else node.key.upper()
+        self.source.refuse(
+            node,
+            "function" if is_function else "clause",
+            f"{name} is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
+            _INSTEAD.get(type(node), _DUCKDB),
+        )
 
     def _call(self, node: exp.Expr) -> exp.Expr:
         name = CALLS.get(type(node))
@@ -188,7 +196,7 @@ def _length(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _strpos(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse(node, "function", "CHARINDEX takes no heed of case")
+        self.refuse(node, "function", "CHARINDEX ignores case")
     return called("strpos", node.this, node.args["substr"])
 
 
@@ -435,6 +443,24 @@ _CHOICES = {("postgres", "choose"), ("spark", "choose")}
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
 
+_WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
+"""The dialects in which PERCENTILE_CONT and PERCENTILE_DISC are aggregates; in the others they are windows."""
+_QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
+
+
+def _within_group(self: Translator, node: exp.Expr) -> exp.Expr:
+    """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; in a descending order q stands for 1 - q."""
+    call, order = node.this, node.expression
+    if type(call) not in _QUANTILES or self.dialect not in _WITHIN_GROUP or len(order.expressions) != 1:
+        self._refuse_unknown(call)
+    (item,) = order.expressions
+    share = call.this
+    if item.args.get("desc"):
+        share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+    made: exp.Expr = type(call)(this=item.this, expression=share)
+    return made
+
+
 def _any(self: Translator, node: exp.Expr) -> exp.Expr:
     """`= ANY($1)` of a parameter, as clients of PostgreSQL bind a list; what a list of SQL is differs in DuckDB."""
     if self.dialect != "postgres":
@@ -494,6 +520,7 @@ def _named_in_schema(self: Translator, node: exp.Expr) -> exp.Expr:
 
 _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     exp.Any: _any,
+    exp.WithinGroup: _within_group,
     exp.Div: _div,
     exp.SafeDivide: _quotient,
     exp.Avg: _avg,

@@ -44,7 +44,7 @@ ANY_VALUE = AggregateCall(
     across=any_value,
     within=refuses(
         "exact_only",
-        "{name} would be some row's value, which may be another at the next call",
+        "{name} would return the value of any row, and maybe of another one at the next call",
         "write MIN(x) or MAX(x)",
     ),
     filters=False,

@@ -108,7 +108,7 @@ def _exact(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
         text.refuse(
             node,
             "aggregate",
-            f"{signature} is of one row; there is no list of several",
+            f"{signature} returns the value of one row, and a list of several is not supported",
             "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
         )
     arguments = text.take(node, "this", "expression")

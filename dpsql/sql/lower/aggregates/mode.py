@@ -38,7 +38,7 @@ def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
         over.source.refuse(
             node,
             "mode",
-            "MODE is of all rows: a value for each group would be a choice for each",
+            "MODE is not supported with GROUP BY: each group would need a choice of its own",
             "count them, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, which is free",
         )
     scalars, context = over.scope.scalars, over.scope.context

@@ -56,11 +56,11 @@ def plain(text: Source, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
         text.refuse(
             node,
             "aggregate",
-            "WITHIN GROUP (ORDER BY x) stands after PERCENTILE_CONT(q) or PERCENTILE_DISC(q)",
+            "WITHIN GROUP (ORDER BY x) is only allowed after PERCENTILE_CONT(q) or PERCENTILE_DISC(q)",
         )
     share, none = text.take(call, "this", "expression")
     if none is not None:
-        text.refuse(node, "aggregate", "the share alone stands in the call, the column after ORDER BY")
+        text.refuse(node, "aggregate", "the call takes the share only; the column follows ORDER BY")
     # NULL values are no values, wherever they come.
     argument, descending, _ = text.take(items[0], "this", "desc", "nulls_first")
     if descending and type(share) is exp.Array:
@@ -168,7 +168,7 @@ def _exact_at(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
             over.source.refuse(
                 node,
                 "type",
-                "a list of quantiles is no column of a unit's groups",
+                "a list of quantiles cannot be a column of a unit's groups",
                 AGGREGATES[function].call("x", ranks.shares[0]) + " for each of them",
             )
         value = over.argument(ranks.argument)
