@@ -46,6 +46,8 @@ from dpsql.policy import fold
 
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
+MOST_JOINED = 2**24
+"""The most rows of a unit that joins may make of its own, times the tables of each: about a second of an engine."""
 
 
 Conditions = tuple[Expr, ...]
@@ -103,6 +105,26 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     return _Rows(facts).most(relation)
 
 
+def most_joined(relation: Relation, facts: PublicFacts) -> int:
+    """The most rows of one unit that any of the joins of a FROM clause makes, each times the tables that it has read.
+
+    Claim: an engine that joins in the order of the plan has no more rows of a unit that keeps to its declared bounds.
+    Why: `most_rows` bounds the rows of each join; conditions on one table stand below it. One more row of a unit can double
+    what each of many joins makes, so that it takes longer than all others together.
+    Source: none but the definitions.
+    """
+    rows, joins = _Rows(facts), list(_joins_of(relation))
+    return max(((len(joins) - place + 1) * rows.most(join) for place, join in enumerate(joins)), default=0)
+
+
+def _joins_of(relation: Relation) -> Iterator[Join]:
+    """The joins of a FROM clause, from the last one."""
+    while isinstance(relation, (Filter, Join)):
+        if isinstance(relation, Join):
+            yield relation
+        relation = relation.input if isinstance(relation, Filter) else relation.left
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Bounds the rows of one unit in each relation, memoized."""
@@ -110,6 +132,7 @@ class _Rows:
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)
     _matched: dict[int, int] = field(default_factory=dict)
+    _keyed: dict[tuple[int, frozenset[tuple[str, str]]], int] = field(default_factory=dict)
     _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def most(self, relation: Relation) -> int:
@@ -180,8 +203,14 @@ class _Rows:
 
     def key(self, exprs: Sequence[Expr], relation: Relation) -> int:
         """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
-        most = self.most(relation)
         held = [expr for expr in exprs if isinstance(expr, Column)]
+        place = (id(relation), frozenset(_named(held)))
+        if place not in self._keyed:
+            self._keyed[place] = self._key_of(held, relation)
+        return self._keyed[place]
+
+    def _key_of(self, held: Sequence[Column], relation: Relation) -> int:
+        most = self.most(relation)
         match relation:
             case Filter() | SemiJoin():
                 return self.key(held, relation.input)

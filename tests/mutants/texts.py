@@ -122,4 +122,20 @@ FAULTS = (
         "LIKE with three % takes time in proportion to the cube of a text",
         "tests/engines/test_spark_functions.py::test_like_does_not_go_back",
     ),
+    Fault(
+        "joins-of-one-unit-unbounded",
+        "dpsql.analysis.stability:most_joined",
+        "rows.most(join)",
+        "1",
+        "a second row of one person is 2^n rows of n joins, and the statement never ends",
+        "tests/attacks/test_a43_work_of_one_row.py::test_joins_that_double_with_a_row_are_refused",
+    ),
+    Fault(
+        "keys-of-joins-sought-again",
+        "dpsql.analysis.stability:_Rows.key",
+        "place not in self._keyed",
+        "True",
+        "planning n joins of a table with itself takes 2^n steps",
+        "tests/attacks/test_a46_plans_that_explode.py::test_growing_statements_are_planned_in_bounded_work",
+    ),
 )
