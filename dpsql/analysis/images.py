@@ -324,11 +324,17 @@ def _image(
     )
     items = dict(zip(read, named, strict=True))
     outputs = tuple(substituted(part, items) for part in (expr, *asked))
-    if (outputs, rows) not in _computed:
-        if len(_computed) >= _REMEMBERED:
-            _computed.clear()
-        _computed[outputs, rows] = _values_of(facts, outputs, Values(rows, _BOX, named))
-    found = _computed[outputs, rows]
+    box = Values(rows, _BOX, named)
+    if any(isinstance(part, Scalar) for output in outputs for part in walk(output)):
+        found = _values_of(
+            facts, outputs, box
+        )  # a subquery has the value that it has in this database, today
+    else:
+        if (outputs, rows) not in _computed:
+            if len(_computed) >= _REMEMBERED:
+                _computed.clear()
+            _computed[outputs, rows] = _values_of(facts, outputs, box)
+        found = _computed[outputs, rows]
     return None if found is None or len(found) > most else found
 
 

@@ -72,6 +72,14 @@ FAULTS = (
         f"{_IMAGES}::test_domains_are_images",
     ),
     Fault(
+        "keys-of-another-database",
+        "dpsql.analysis.images:_image",
+        "any(isinstance(part, Scalar) for output in outputs for part in walk(output))",
+        "False",
+        "a public key has the values that a subquery leaves in another database, or left before",
+        f"{_IMAGES}::test_public_subqueries_are_read_in_their_own_database",
+    ),
+    Fault(
         "keys-lose-what-an-outer-join-keeps",
         "dpsql.analysis.images:_conditions",
         "relation.kind is JoinKind.INNER",
