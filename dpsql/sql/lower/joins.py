@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.stability import MAX_ROWS, MOST_JOINED, most_joined, most_rows
+from dpsql.analysis.stability import MAX_ROWS, most_rows
 from dpsql.functions import call
 from dpsql.plan.cardinality import is_unique
 from dpsql.plan.dependencies import needs
@@ -132,13 +132,6 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
             "fanout",
             f"one privacy unit could have over {MAX_ROWS:,} rows after the joins",
             "join on a key that is unique in the public table, or lower rows_per_unit",
-        )
-    if is_private(built) and most_joined(built, scope.context.facts) > MOST_JOINED:
-        scope.source.refuse(
-            items[-1].node,
-            "fanout",
-            f"the joins could make over {MOST_JOINED:,} rows of one privacy unit, times the tables of each",
-            "join fewer tables, on keys that links declare or that are unique, or group each table by the unit first",
         )
     return built
 
