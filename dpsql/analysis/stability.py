@@ -17,7 +17,7 @@ from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.nullability import never_null
 from dpsql.analysis.unit_identity import identity_where_present
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import needs
+from dpsql.plan.dependencies import needs, releases
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
     Filter,
@@ -39,6 +39,7 @@ from dpsql.plan.nodes import (
     is_answered,
     is_private,
     private_scans,
+    sources,
 )
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
@@ -46,6 +47,8 @@ from dpsql.policy import fold
 
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
+MOST_JOINED = 2**24
+"""The most rows that the joins of a statement may make of one unit's, times the tables of each: about a second of an engine."""
 
 
 Conditions = tuple[Expr, ...]
@@ -112,6 +115,38 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     return _Rows(facts).most(relation)
 
 
+def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
+    """Raise QueryRejected if the joins of a statement could make too many rows of one unit that keeps to its declared bounds.
+
+    Claim: where it does not, an engine that joins in the order of the plan has at most `MOST_JOINED` rows of one unit in all joins
+    that make more rows than the unit has in some table, each times the tables of its FROM clause.
+    Why: `most_rows` bounds the rows of each join. One more row of a unit can double what each of many joins makes, so that
+    it takes longer than the rows of all others.
+    Source: none but the definitions.
+    """
+    rows, found = _Rows(facts), dict[int, int]()
+    total = sum(_joined_rows(release.input, rows, found) for release in releases(outer))
+    if total > MOST_JOINED:
+        raise QueryRejected(
+            f"the joins could make {total:,} rows of one privacy unit, times the tables of each, of {MOST_JOINED:,} at most",
+            code="fanout",
+            hint="join fewer tables, on keys that links declare or that are unique, or group each table by the unit first",
+        )
+
+
+def _joined_rows(relation: Relation, rows: _Rows, found: dict[int, int]) -> int:
+    """Count the rows of a unit in all joins of a relation, as often as it is written out, each times its tables."""
+    if id(relation) not in found:
+        parts = [part for part in inputs(relation) if is_private(part)]
+        total = sum(_joined_rows(part, rows, found) for part in parts)
+        if isinstance(relation, Join):
+            most = rows.most(relation)
+            if most > max(map(rows.most, private_scans(relation))):
+                total += most * len(list(sources(relation)))
+        found[id(relation)] = total
+    return found[id(relation)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Bounds the rows of one unit in each relation, memoized."""
@@ -119,6 +154,7 @@ class _Rows:
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)
     _matched: dict[int, int] = field(default_factory=dict)
+    _keyed: dict[tuple[int, frozenset[tuple[str, str]]], int] = field(default_factory=dict)
     _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def most(self, relation: Relation) -> int:
@@ -189,8 +225,14 @@ class _Rows:
 
     def key(self, exprs: Sequence[Expr], relation: Relation) -> int:
         """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
-        most = self.most(relation)
         held = [expr for expr in exprs if isinstance(expr, Column)]
+        place = (id(relation), frozenset(_named(held)))
+        if place not in self._keyed:
+            self._keyed[place] = self._key_of(held, relation)
+        return self._keyed[place]
+
+    def _key_of(self, held: Sequence[Column], relation: Relation) -> int:
+        most = self.most(relation)
         match relation:
             case Filter() | SemiJoin():
                 return self.key(held, relation.input)

@@ -9,7 +9,7 @@ from typing import Any
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.images import conditions_on_keys
 from dpsql.analysis.listed_keys import PRESENT, lists_keys
-from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.stability import PublicFacts, require_bounded_joins
 from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.functions import call
 from dpsql.plan.dependencies import children, substitute
@@ -27,10 +27,11 @@ _LEAVES = (Function, Column, Literal, Released)
 def finish(lowered: Lowered, facts: PublicFacts, work: Mapping[str, WorkRule]) -> OuterQuery:
     """The statement as its releases decide it. `facts` looks public tables up, `work` is the engine's of functions.
 
-    Raises QueryRejected if groups must be public that are not, or the texts of one row could be too much for the engine.
+    Raises QueryRejected if groups must be public that are not, or one row or unit could be too much for the engine.
     """
     outer = _finished(lowered, facts)
     require_bounded_texts(outer, work)
+    require_bounded_joins(outer, facts)
     return outer
 
 

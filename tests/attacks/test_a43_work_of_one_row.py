@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from worlds import Declared, engine_of, prepared, spent, world
+from worlds import Declared, engine_of, person, prepared, spent, world
 
 import dpsql
 from dpsql.connection import Connection
@@ -127,3 +127,81 @@ def test_a_long_text_takes_no_longer_than_its_first_letters() -> None:
     )
     assert careful < 10
     assert took(long, "s") > 20 * min(took(short, "s") for _ in range(3))
+
+
+def visits(rows: int) -> Connection:
+    """Twenty people with a row each, of whom one has so many."""
+    return world(
+        *({"id": place, "cost": 10, "note": "n"} for place in range(20) if place != 17),
+        *({"id": 17, "cost": 60, "note": "n"} for _ in range(rows)),
+        columns=COLUMNS,
+    )
+
+
+def joined(tables: int, condition: str = "v0.id = v{}.id") -> str:
+    """A sum over the rows of one person, joined with themselves so many times."""
+    parts = ["people AS v0", *(f"people AS v{n} ON {condition.format(n)}" for n in range(1, tables))]
+    costs = " AND ".join(f"v{n}.cost > 50" for n in range(tables))
+    return f"SELECT SUM(v0.cost + v{tables - 1}.cost) FROM {' JOIN '.join(parts)} WHERE {costs}"
+
+
+@pytest.mark.parametrize("tables", [21, 24, 29, 60])
+def test_joins_that_double_with_a_row_are_refused(tables: int) -> None:
+    """A second row of one person makes 2^n of it in n joins of a table with itself: refused before the charge, and soon."""
+    connection = visits(2)
+    began = time.process_time()
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.query(joined(tables), epsilon=1e-3)
+    assert refused.value.code == "fanout"
+    assert not spent(connection)
+    assert time.process_time() - began < 10
+
+
+def test_joins_of_a_whole_statement_are_bounded() -> None:
+    """Several derived tables, each of which joins as much as a statement may, are too much together."""
+    connection = visits(2)
+    one = joined(18).replace("SUM(v0.cost + v17.cost)", "v0.id AS id")
+    assert code(connection, f"SELECT COUNT(*) FROM ({one})") is None
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        prepared(connection, f"SELECT COUNT(*) FROM ({' UNION ALL '.join([one] * 6)})")
+    assert refused.value.code == "fanout"
+
+
+def test_a_unit_with_many_rows_may_look_up_what_is_public() -> None:
+    """A join that makes no more rows than a unit has may have as many as the policy says, on a link or on a unique key."""
+    connection = world(person(1), person(2), table={"rows_per_unit": 2**24})
+    sql = "SELECT COUNT(*) FROM people AS p JOIN regions AS r ON p.city = r.name JOIN regions AS s ON p.city = s.name"
+    assert code(connection, sql) is None
+
+
+def test_joins_that_a_row_makes_little_of_are_answered() -> None:
+    """Of few tables, of rows that are numbered within a unit, of one row in each unit."""
+    connection = visits(2)
+    numbered = "(SELECT id, cost, ROW_NUMBER() OVER (PARTITION BY id ORDER BY cost) AS place FROM people)"
+    parts = [f"{numbered} AS v0", *(f"{numbered} AS v{n} ON v0.id = v{n}.id" for n in range(1, 26))]
+    firsts = " AND ".join(f"v{n}.place = 1" for n in range(26))
+    grouped = "(SELECT id, SUM(cost) AS cost FROM people GROUP BY id)"
+    assert code(connection, joined(12)) is None
+    for kind in (" JOIN ", " LEFT JOIN "):
+        assert code(connection, f"SELECT COUNT(*) FROM {kind.join(parts)} WHERE {firsts}") is None
+    assert code(connection, joined(26).replace("people", grouped)) is None
+
+
+def test_texts_of_subqueries_have_a_length() -> None:
+    """What a subquery of public rows gives, and what is made of it for each row, is bounded as a stored text is."""
+    connection = people("n")
+    name = "(SELECT MAX(name) FROM regions)"
+    assert code(connection, seventeen(f"note || {name} > 'a'")) is None
+    assert code(connection, seventeen(f"REPEAT(note || {name}, 100) > 'a'")) == "too_long"
+    assert code(connection, seventeen(f"REPEAT({name}, 100) > note")) == "too_long"
+
+
+@pytest.mark.parametrize("order", ["ORDER BY {}", "ORDER BY cost, {} DESC"])
+def test_the_order_of_a_window_is_work(order: str) -> None:
+    """What rows of a unit are ordered by is computed for each of them."""
+    costly = sums("LEVENSHTEIN", "note", WORDS * 3).removesuffix(" > 5")
+    window = f"ROW_NUMBER() OVER (PARTITION BY id {order.format(costly)}) AS place"
+    assert (
+        code(people("n"), f"SELECT COUNT(*) FROM (SELECT id, {window} FROM people) WHERE place = 1")
+        == "too_long"
+    )

@@ -231,6 +231,12 @@ GROWING: dict[str, tuple[Callable[[int], str], tuple[int, ...]]] = {
         ),
         (8, 40),
     ),
+    "joins with itself": (
+        lambda n: (
+            f"SELECT COUNT(*) FROM visits AS v0 {' '.join(f'JOIN visits AS v{i} ON v0.pid = v{i}.pid' for i in range(1, n))}"
+        ),
+        (7, 16, 40),
+    ),
 }
 
 

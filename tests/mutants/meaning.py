@@ -97,6 +97,14 @@ FAULTS = (
         f"{_FINER}::test_one_unit_moves_groups_of_its_own_alone",
     ),
     Fault(
+        "part-of-a-key-for-the-whole",
+        "dpsql.analysis.unit_identity:finer_keys",
+        "found >= set(key[2])",
+        "found & set(key[2])",
+        "rows of several units that share a part of a declared key are groups of each",
+        f"{_FINER}::test_a_part_of_a_declared_key_is_none",
+    ),
+    Fault(
         "hidden-groups-computed",
         "dpsql.engine.finish:_finished",
         "if need.release in computed and _are_secret(need.release, facts):\n    need.refuse()",

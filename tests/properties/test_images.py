@@ -277,3 +277,24 @@ def test_many_values_are_not_computed(column: str, known: bool) -> None:
     with dpsql.connect({"t": table}, policy=rules, ledger=":memory:", epsilon=0.01) as con:
         (release,) = con.explain(f"SELECT {column} * 2 AS g, COUNT(*) FROM t GROUP BY g").prepared.releases
         assert (release.plan.analysis.domains is not None) == known
+
+
+@pytest.mark.parametrize("condition", ["n = (SELECT MAX(w) FROM ks)", "n + (SELECT MAX(w) FROM ks) = 3"])
+def test_public_subqueries_are_read_in_their_own_database(condition: str) -> None:
+    """What was computed of the public rows of one database, or of rows that the owner has changed since, is used for no other."""
+    rules: dict[str, Any] = {
+        "version": 1,
+        "privacy_unit": "row",
+        "budget": {"epsilon": 100},
+        "tables": {
+            "t": {"unit": "row", "columns": {"n": {"type": "integer", "bounds": [0, 3], "nullable": False}}},
+            "ks": {"public": True},
+        },
+    }
+    for most in (1, 2, 3, 1):
+        database = duckdb.connect()
+        database.execute(f"CREATE TABLE t AS SELECT 1 AS n; CREATE TABLE ks AS SELECT {most} AS w")
+        with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1) as con:
+            rows = con.query(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n").rows
+        ((shown, _),) = rows
+        assert shown == (most if "= (" in condition else 3 - most)

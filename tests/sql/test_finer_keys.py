@@ -239,3 +239,11 @@ def test_shared_keys_stay_a_release(sql: str) -> None:
     """Groups that are shown, that are known, or in which the query counts persons, are released."""
     connection, _ = _opened({})
     assert connection.explain(sql)
+
+
+def test_a_part_of_a_declared_key_is_none() -> None:
+    """Rows of several units may share a part of a key of several columns: its groups are a release."""
+    connection, _ = _opened(_TO_ORDERS)
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.explain("SELECT AVG(n) FROM (SELECT oid, COUNT(*) AS n FROM returns GROUP BY oid)")
+    assert refused.value.code == "hidden_groups"
