@@ -90,7 +90,8 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
         conditions = list(conjuncts(condition(scope, on)))
     if side and not conditions:
         scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
-    joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)
+    distinct = tuple(dict.fromkeys(conditions))  # USING may name a column many times
+    joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, distinct, table)
     if side == "RIGHT":
         first = items.pop()
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
