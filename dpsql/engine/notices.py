@@ -331,7 +331,7 @@ def _uncounted(plan: MeasurementPlan) -> Iterator[str]:
 def _count_of(item: Aggregation) -> str:
     """The count of an aggregate's values, as it is written in SQL."""
     if has_condition(item):
-        return "A COUNT with the same FILTER"
+        return "a COUNT with the same FILTER"
     return "COUNT(*)" if item.argument is None else f"COUNT({phrase(item.argument)})"
 
 

@@ -41,7 +41,7 @@ DIFFERENCES: Mapping[str, Difference] = {
         "SELECT COUNT_IF(lvl > 1) AS s FROM visits WHERE cost > 1000",
     ),
     QUANTILES_OF_NOBODY: Difference(
-        r"has no count of its values beside it: over no values it is a value at random",
+        r"has no count of its values beside it: over no values it is a random value",
         "SELECT MIN(lvl) AS r FROM visits WHERE cost > 1000",
     ),
 }
