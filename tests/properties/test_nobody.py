@@ -117,7 +117,7 @@ def test_quantiles_do_not_cross(con: Connection) -> None:
 
 def test_what_nothing_counts_is_said(con: Connection) -> None:
     """A quantile alone over rows that a condition or a group may leave none of has a notice; with a count of its values it has none."""
-    told = "over no values it is a value at random"
+    told = "over no values it is a random value"
     for sql in (
         "SELECT MEDIAN(lvl) FROM t WHERE lvl = 77",
         "SELECT k, MAX(lvl) AS m FROM t GROUP BY k",
