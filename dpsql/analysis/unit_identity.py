@@ -25,9 +25,14 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 
 _ONE_TO_ONE = frozenset(
-    {"add", "subtract", "negate", "concat", "||", "cast_varchar", "cast_bigint", "cast_double"}
+    {"add", "subtract", "negate", "concat", "concatenate", "cast_varchar", "cast_bigint", "cast_double"}
 )
 """Functions that are injective in one argument if the others are constants."""
+_AS_FINE = _ONE_TO_ONE | {
+    "multiply", "concat_ws", "coalesce", "nullif", "greatest", "least", "lower", "upper", "trim", "ltrim", "rtrim", "hex",
+    "reverse", "epoch", "epoch_ms", "epoch_us", "epoch_ns",
+}  # fmt: skip
+"""Functions with about as many results as values of an argument."""
 
 
 def identity(expr: Expr, relation: Relation) -> str | None:
@@ -108,6 +113,13 @@ def separated_column(expr: Expr) -> Column | None:
         read = [part for part in expr.arguments if any(columns(part))]
         return separated_column(read[0]) if len(read) == 1 else None
     return expr if isinstance(expr, Column) else None
+
+
+def is_fine(expr: Expr) -> bool:
+    """Return whether an expression may have about as many values as some column that it reads."""
+    if isinstance(expr, Call):
+        return expr.function.name in _AS_FINE and any(map(is_fine, expr.arguments))
+    return isinstance(expr, Column)
 
 
 def _within(column: Column, relation: Relation) -> str | None:

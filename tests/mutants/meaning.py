@@ -113,6 +113,14 @@ FAULTS = (
         f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
     ),
     Fault(
+        "keys-of-two-columns-taken-for-coarse",
+        "dpsql.analysis.unit_identity:is_fine",
+        "return expr.function.name in _AS_FINE and any(map(is_fine, expr.arguments))",
+        "return False",
+        "what is computed of all groups of a + b is computed of the few that are shown",
+        f"{_FINER}::test_what_is_computed_of_hidden_groups_is_refused",
+    ),
+    Fault(
         "a-set-across-units-taken-for-one-within",
         "dpsql.sql.lower.statement:_sets_within",
         "if not are_of_one_unit(trial.keys, relation):\n    return None",

@@ -10,6 +10,8 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.analysis import unit_identity
+from dpsql.functions import FUNCTIONS
 from dpsql.connection import Connection
 
 _TABLES = """
@@ -199,6 +201,9 @@ def test_one_unit_moves_groups_of_its_own_alone(declared: dict[str, Any]) -> Non
         "SELECT n, COUNT(*) FROM (SELECT oid, COUNT(*) AS n FROM lines GROUP BY oid) GROUP BY n",
         "WITH x AS (SELECT oid, SUM(qty) AS s FROM lines GROUP BY oid) SELECT MIN(s) FROM x",
         "SELECT AVG(n) FROM (SELECT sku, COUNT(*) AS n FROM lines GROUP BY sku)",
+        "SELECT AVG(n) FROM (SELECT oid + qty AS k, COUNT(*) AS n FROM lines GROUP BY k)",
+        "SELECT AVG(n) FROM (SELECT oid || '-' || sku AS k, COUNT(*) AS n FROM lines GROUP BY k)",
+        "SELECT AVG(n) FROM (SELECT UPPER(COALESCE(sku, 'none')) AS k, COUNT(*) AS n FROM lines GROUP BY k)",
         "SELECT AVG(n) FROM (SELECT oid, place, COUNT(*) AS n FROM (SELECT 1 AS place, oid FROM lines) GROUP BY oid, place)",
     ],
 )
@@ -247,3 +252,8 @@ def test_a_part_of_a_declared_key_is_none() -> None:
     with pytest.raises(dpsql.QueryRejected) as refused:
         connection.explain("SELECT AVG(n) FROM (SELECT oid, COUNT(*) AS n FROM returns GROUP BY oid)")
     assert refused.value.code == "hidden_groups"
+
+
+def test_fine_functions_have_the_names_of_functions() -> None:
+    """A name that no function has would say nothing."""
+    assert unit_identity._AS_FINE <= FUNCTIONS.keys()

@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.intervals import conditions
 from dpsql.analysis.stability import most_rows
-from dpsql.analysis.unit_identity import identity, separated_column, separated_identity
+from dpsql.analysis.unit_identity import identity, is_fine, separated_identity
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation
 from dpsql.plan.render import phrase
@@ -51,7 +51,7 @@ def check_groups(source: Source, node: exp.Expr, keys: Iterable[Expr], relation:
 
 
 def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
-    """Notes the groups of a derived table by columns whose values may each be one unit's: nothing is computed of them all.
+    """Note the groups of a derived table by keys whose values may each be one unit's: nothing is computed of them all.
 
     Of groups of one unit each none is released, and what is computed of the others has another meaning in SQL. A query
     that counts units in each group says itself that several share it, and so does one in which each unit has one row.
@@ -84,9 +84,7 @@ def _check_hidden(context: Context, node: exp.Expr, release: Release) -> None:
         return
     known, stated = conditions(release.input), listed(release.input)
     secret = [
-        key.expr
-        for key in release.keys
-        if separated_column(key.expr) is not None and domain(key.expr, known, stated) is None
+        key.expr for key in release.keys if is_fine(key.expr) and domain(key.expr, known, stated) is None
     ]
     if not secret:
         return
