@@ -71,13 +71,19 @@ def differs(world: World, sql: str, *, ordered: bool = False, mild: bool = False
 def compared(
     sql: str, ours: Answer, theirs: Answer, *, ordered: bool = False, mild: bool = False
 ) -> Find | None:
-    """How an answer differs from another: by the names of its columns, the types of its values, its rows or their order."""
+    """How an answer differs from another: by the names of its columns, the types of its values, its rows or their order.
+
+    Whole numbers without bounds are real numbers once they are released.
+    """
     if ours.names != theirs.names:
         return Find("names", sql, str(ours.names), str(theirs.names))
     roots = "STDDEV" in sql.upper()
     if agree(ours.names, ours.rows, theirs.rows, ordered=ordered, mild=mild, roots=roots, told=ours.told):
         kinds = types_of(ours.rows), types_of(theirs.rows)
-        same = all(not (mine and other) or mine == other for mine, other in zip(*kinds, strict=False))
+        same = all(
+            not (mine and other) or mine == other or (mine, other) == ({"float"}, {"int"})
+            for mine, other in zip(*kinds, strict=False)
+        )
         return None if same or mild else Find("types", sql, str(kinds[0]), str(kinds[1]))
     return Find("mismatch", sql, shown(ours.rows), f"{shown(theirs.rows)}\n  told:   {sorted(ours.told)}")
 
@@ -126,7 +132,7 @@ def agree(
     """Whether the rows are the same, but for documented differences that the answer has `told` of.
 
     Ours may have groups that nobody is in, which `n0` counts, or each `…_n` of a PIVOT; and keys alone, `k…`, that are listed.
-    A value in order of size of no rows, `r…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0. With
+    A value in order of size of no rows, `r…` or `v…`, may be anything, but NULL where `n0` is 0, and a sum of none, `s…`, 0. With
     `roots`, values may be standard deviations: the variance has a lattice, and its root is as near as their squares are.
     """
     if ordered:
@@ -169,7 +175,7 @@ def _same_by(
         return all(
             _same(a, b)
             or (roots and _same_squares(a, b))
-            or (b is None and letter == "r" and not nobody and QUANTILES_OF_NOBODY in told)
+            or (b is None and letter in ("r", "v") and not nobody and QUANTILES_OF_NOBODY in told)
             or (
                 b is None
                 and letter == "s"

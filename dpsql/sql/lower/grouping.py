@@ -57,6 +57,8 @@ class Grouping(ABC):
     keys: list[Expr] = field(default_factory=list)
     left_out: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
+    is_one_group: bool = False
+    """Whether all keys are constants, so that all rows are one group, and none if there are none."""
 
     @abstractmethod
     def key(self, index: int) -> Expr:
@@ -220,10 +222,10 @@ class Grouping(ABC):
                 and not self._of_aliases(node, items[:place])
             ]
         targets = [(node, self._group_target(node, items)) for node in nodes or ()]
-        # Beside other keys, one value for all rows makes no other groups; alone, it makes one, also of no private rows, as a
-        # value that the policy lists does.
+        # Beside other keys, one value for all rows makes no other groups; alone, it makes one.
         varying = [node for node, target in targets if not self.is_constant(target)]
-        self.group_all(varying if varying or is_private(self.input) else nodes, items)
+        self.is_one_group = bool(nodes) and not varying and is_private(self.input)
+        self.group_all([] if self.is_one_group else varying or nodes, items)
 
     def _of_aliases(self, node: exp.Expr, before: Sequence[Item]) -> bool:
         """Whether an item reads nothing but aliases of items before it, which are keys or aggregates: each group has one value."""

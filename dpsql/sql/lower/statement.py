@@ -40,7 +40,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
-from dpsql.sql.lower.aggregates.base import where_counted
+from dpsql.sql.lower.aggregates.base import has_counted_rows, where_counted
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, project, put_together, set_operation, values
 from dpsql.sql.lower.determined import Determined
@@ -380,6 +380,9 @@ class _Releasing(Grouping):
                 self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having, qualify = self.having(), self.qualify()
+        there = has_counted_rows(self, self.select) if self.is_one_group else None
+        if there is not None:
+            having = there if having is None else self.scope.scalars.call(self.select, "and", there, having)
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
         source: Release | Relation

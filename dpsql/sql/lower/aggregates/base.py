@@ -191,6 +191,16 @@ def where_counted(over: AcrossUnits, node: exp.Expr, value: Expr) -> Expr:
 
     Without such a count it is the value: measuring one would take part of the loss.
     """
+    there = has_counted_rows(over, node)
+    return (
+        value
+        if there is None
+        else over.scope.scalars.call(node, "case", there, value, Literal(None, Type.NULL))
+    )
+
+
+def has_counted_rows(over: AcrossUnits, node: exp.Expr) -> Expr | None:
+    """Return the condition that a COUNT(*) of the same SELECT is above 0; None if there is none."""
     items = over.select.expressions if isinstance(over.select, exp.Select) else ()
     parts = (part for item in items for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
     counts = (
@@ -200,10 +210,9 @@ def where_counted(over: AcrossUnits, node: exp.Expr, value: Expr) -> Expr:
     )
     count = next(counts, None)
     if count is None:
-        return value
-    call = over.scope.scalars.call
-    there = call(node, "gt", over.counted(count, "count_rows", None), Literal(0, Type.INTEGER))
-    return call(node, "case", there, value, Literal(None, Type.NULL))
+        return None
+    counted = over.counted(count, "count_rows", None)
+    return over.scope.scalars.call(node, "gt", counted, Literal(0, Type.INTEGER))
 
 
 _ELSEWHERE = (exp.Filter, exp.Window)
