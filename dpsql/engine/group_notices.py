@@ -139,7 +139,7 @@ def _groups_are(few: int, many: int) -> str:
     return f"{few:,} of {many:,} groups {'is' if few == 1 else 'are'}"
 
 
-def known_groups(table: ReleasedTable, *, chosen: bool, shown: bool) -> Iterator[str]:
+def known_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> Iterator[str]:
     """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
     analysis = table.plan.analysis
     if analysis.undecided and table.rows and analysis.release.top is None:
@@ -158,7 +158,7 @@ def known_groups(table: ReleasedTable, *, chosen: bool, shown: bool) -> Iterator
             "The best are chosen among all groups that the policy lists, or that lie within bounds, so groups without rows may be "
             "among them: add COUNT(*) to see how many rows each has."
         )
-    elif (chosen or shown) and not measures_presence(analysis.release):
+    elif (chosen or unconditional) and not measures_presence(analysis.release):
         holds = occupied(table.plan, table)
         empty = sum(holds[place] for place in may_have_no_rows(table.plan, table))
         if empty:

@@ -94,14 +94,18 @@ def of_answer(
     """
     outer = prepared.outer
     chosen, bare = () if origins is None else origins.chosen, _bare_columns(prepared, bounded)
-    ordered, shown = is_ordered(outer), shows_all_groups(outer)
+    ordered, unconditional = is_ordered(outer), shows_all_groups(outer)
     return lambda result: (
         *of_statement(outer),
         *_chosen(chosen, result),
         *totals_of_shown_groups(outer, tables),
         *_answer(tables, result, released=provenance(outer) is not None),
         *_counts_of_no_rows(prepared.asked.sql, tables),
-        *(notice for table in tables for notice in known_groups(table, chosen=ordered, shown=shown)),
+        *(
+            notice
+            for table in tables
+            for notice in known_groups(table, chosen=ordered, unconditional=unconditional)
+        ),
         *_bare(bare, result),
     )
 

@@ -89,7 +89,10 @@ class DerivedIntervals:
         found = [ends for drawn in corners if (ends := _ends(drawn[column, row], float(value), confidence))]
         if len(found) < len(corners) or not found:
             return None
-        return min(ends[0] for ends in found), max(ends[1] for ends in found)
+        low, high = min(ends[0] for ends in found), max(ends[1] for ends in found)
+        # What is computed from groups that may be hidden says nothing of these where no draw changes it.
+        hidden = any(table.plan.threshold is not None for table in self.tables.values())
+        return (low, high) if low < high or not hidden else None
 
     def _simulated(self) -> tuple[int, list[Floats]]:
         """Return how many rows there are without a limit, and the values of each corner, of the shape (columns, rows, 1 + draws)."""

@@ -33,7 +33,7 @@ POLICY: dict[str, Any] = {
                 "city": {"type": "varchar"},
                 "hour": {"type": "integer", "bounds": [0, 23]},
                 "price": {"type": "double", "bounds": [0, 1000]},
-                "day": {"type": "date", "bounds": ["2024-01-01", "2024-12-31"]},
+                "day": {"type": "date", "bounds": ["2024-02-01", "2024-12-31"]},
             },
         },
         "cities": {"public": True},
@@ -87,7 +87,7 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
         ("hour BETWEEN 30 AND 40", ["30 in (hour >= 30)"]),
         ("hour NOT IN (1, 24)", ["24 in (hour IN (1, 24))"]),
         ("price = 1000.5", ["out of reach: price is in [0, 1000]"]),
-        ("day > DATE '2024-12-31'", ["out of reach: day is in [2024-01-01, 2024-12-31]"]),
+        ("day > DATE '2024-12-31'", ["out of reach: day is in [2024-02-01, 2024-12-31]"]),
         ("day > DATE '2024-12-30'", []),
         ("country IN ('DE', NULL) AND country IS NOT NULL", []),
         ("city = 'nowhere' AND hour <> 1 AND hour < 100 AND price >= -5", []),
@@ -203,7 +203,6 @@ def test_what_is_beyond_a_clamp_is_told_where_it_matters(database: duckdb.DuckDB
                 "SELECT SUM(price) FROM orders",
             )
         )
-        by_key = con.query("SELECT hour, SUM(price) FROM orders GROUP BY hour", epsilon=8)
         sharp = con.query("SELECT SUM(price) FROM orders", epsilon=5_000)
         mean = con.query("SELECT AVG(price) FROM orders", epsilon=8)
     (beyond,) = (each["clamp"]["beyond"] for each in counted.receipt.mechanisms if "clamp" in each)
@@ -213,7 +212,7 @@ def test_what_is_beyond_a_clamp_is_told_where_it_matters(database: duckdb.DuckDB
     assert ends
     assert ends[1] - total > total - ends[0]
     assert any(" units contribute more to SUM(price) than " in each for each in alone.notices)
-    assert not any("contribute more" in each for each in (*by_key.notices, *sharp.notices, *mean.notices))
+    assert not any("contribute more" in each for each in (*sharp.notices, *mean.notices))
 
 
 def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +237,7 @@ def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pyt
     assert any(f"Most of n is noise: in {poor} of {len(many.rows)} rows" in notice for notice in many.notices)
     for sql in (
         "SELECT COUNT(*) FROM orders",
-        "SELECT country, AVG(price) FROM orders GROUP BY country LIMIT 2",
+        "SELECT country, AVG(price) FROM orders WHERE country <> 'United Kingdom' GROUP BY country",
     ):
         assert con.query(sql, epsilon=100).notices == ()
 
@@ -306,9 +305,9 @@ def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
     assert "MAX(price)" in notice
     assert "is at an end of its bounds [0, 1000]" in notice
     (last,) = (
-        notice for notice in con.query("SELECT MAX(day) FROM orders", epsilon=300).notices if "end" in notice
+        notice for notice in con.query("SELECT MIN(day) FROM orders", epsilon=300).notices if "end" in notice
     )
-    assert "MAX(day) is at an end of its bounds [2024-01-01, 2024-12-31]: values beyond" in last
+    assert "MIN(day) is at an end of its bounds [2024-02-01, 2024-12-31]: values beyond" in last
     groups = con.query("SELECT country, MAX(price) FROM orders GROUP BY country", epsilon=300)
     assert any(" in 1 of 4 groups" in notice or " in 2 of 4 groups" in notice for notice in groups.notices)
     public = con.query("SELECT MAX(height) FROM orders JOIN cities ON city = name", epsilon=300)

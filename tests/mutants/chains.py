@@ -212,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "keys-of-unmatched-rows",
-        "dpsql.analysis.stability:_Rows.key",
+        "dpsql.analysis.stability:_Rows._key_of",
         "is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER)",
         "is_private(relation.right)",
         "a row without a partner is not counted where it is joined on",

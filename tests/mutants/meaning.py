@@ -58,8 +58,8 @@ FAULTS = (
     ),
     Fault(
         "keys-listed-that-no-condition-was-computed-for",
-        "dpsql.analysis.images:is_computed",
-        "all(map(_is_alike, walk(condition)))",
+        "dpsql.analysis.listed_keys:_is_whole",
+        "is_settled(relation.predicate, facts)",
         "True",
         "DISTINCT lists keys that a condition excludes, as it is not computed of listed values",
         f"{_FOUND}[keys alone under a condition that is not computed]",
@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "left-is-inner",
         "dpsql.sql.lower.from_clause:_attach",
-        "joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)",
-        "joined = Attached(alias, JoinKind.INNER, tuple(conditions), table)",
+        "joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, distinct, table)",
+        "joined = Attached(alias, JoinKind.INNER, distinct, table)",
         "rows of a LEFT JOIN without a partner are dropped",
         _DIFFERENTIAL,
     ),

@@ -341,7 +341,7 @@ def test_the_notice_says_that_it_is_a_sample() -> None:
         sql = "SELECT COUNT(*) FROM patients TABLESAMPLE UNITS (12.5%)"
         (notice,) = ours.query(sql, epsilon=5).notices
         assert "12.5%" in notice
-        assert "answer / 0.125" in notice
+        assert "Divide a count or a sum by 0.125" in notice
         text = str(ours.explain(sql, epsilon=1))
         assert (
             "Poisson sample of 12.5% of the units: ε 1 is charged for noise of ε 2.691 on the sample" in text

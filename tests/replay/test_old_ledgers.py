@@ -34,6 +34,8 @@ WRITTEN: dict[str, Any] = json.loads(gzip.decompress((FOLDER / "answers.json.gz"
 LEDGERS = ("zcdp", "pure", "gdp", "basic")
 FREE = {"SELECT DISTINCT plan FROM visits"}
 """What was free: all keys are public."""
+PUBLIC_NOW = {"SELECT UPPER(plan) AS p, COUNT(*) FROM visits WHERE NOT (note = 'none') GROUP BY p"}
+"""What is asked anew: keys that are computed of listed values were selected then, and are public now."""
 
 each_ledger = pytest.mark.parametrize("name", LEDGERS)
 
@@ -113,6 +115,11 @@ def _with_null_sums(before: list[str], now: list[str]) -> list[str]:
     return [new if nobody and new == "None" else old for old, new in zip(before, now, strict=True)]
 
 
+def _with_levels_in_order(before: list[str], now: list[str]) -> list[str]:
+    """A row as it was, but for quantiles that crossed and are in order now."""
+    return now if sorted(before) == sorted(now) else before
+
+
 @each_ledger
 @pytest.mark.parametrize("analyst", ["ana", "bob"])
 def test_all_answers_are_given_again_at_no_charge(
@@ -134,7 +141,7 @@ def test_all_answers_are_given_again_at_no_charge(
         object.__setattr__(connection.engine, "entropy", ScriptedEntropy([]))
         before = connection.budget()
         for answer in answers(name):
-            if answer["analyst"] == analyst:
+            if answer["analyst"] == analyst and answer["sql"] not in PUBLIC_NOW:
                 try:
                     found = asked_again(connection, answer)
                 except (AssertionError, dpsql.Error) as error:
@@ -149,6 +156,7 @@ def test_all_answers_are_given_again_at_no_charge(
                     expected = [_with_null_sums(*pair) for pair in zip(expected, rows, strict=True)]
                 ends = [n for n, column in enumerate(answer["columns"]) if column.startswith("dp_interval_")]
                 expected = [_with_wider_ends(*pair, ends) for pair in zip(expected, rows, strict=True)]
+                expected = [_with_levels_in_order(*pair) for pair in zip(expected, rows, strict=True)]
                 if now != (answer["columns"], answer["types"], expected, ()):
                     changed.append((answer["sql"], f"{now}"))
                 assert (found.receipt.plan, found.receipt.policy) == (kept["plan"], kept["policy"])

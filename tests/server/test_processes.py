@@ -27,7 +27,7 @@ from dpsql.server.service import Limits
 from .conftest import POLICY, Serve, Served, prepared, serving
 from .test_attacks import PURE, asking, charges
 
-LONG_WARDS = "DROP TABLE wards; CREATE TABLE wards AS SELECT 'w' || i AS name, i % 50 AS beds FROM range(3000000) AS r(i)"
+LONG_WARDS = "DROP TABLE wards; CREATE TABLE wards AS SELECT 'w' || i AS name, i % 50 AS beds FROM range(1500000) AS r(i)"
 LONG_JOIN = "SELECT COUNT(*) FROM visits v JOIN wards w ON w.beds > v.days AND w.name > v.ward"
 GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
 

@@ -197,6 +197,25 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE age > ?", "SELECT COUNT(*) FROM visits WHERE age IN ?", ((18, 19),)
     ),
+    Rewrite("SELECT COUNT(*) FROM visits GROUP BY COUNT(*)", "SELECT COUNT(*) FROM visits"),
+    Rewrite(
+        "PIVOT (SELECT region, plan, cost FROM visits) ON plan IN (UPPER('a')) USING SUM(cost) AS cost",
+        "PIVOT (SELECT region, plan, cost FROM visits) ON plan IN ('a', 'b') USING SUM(cost) AS cost",
+    ),
+    Rewrite(
+        "SELECT TO_CHAR(day, 'YYYY-MM') AS m, COUNT(*) FROM visits GROUP BY m",
+        "SELECT DATE_TRUNC('month', day) AS m, COUNT(*) FROM visits GROUP BY m",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY cost DESC) FROM visits",
+        "SELECT PERCENTILE_DISC(0.75) WITHIN GROUP (ORDER BY cost) FROM visits",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT 'a' AS label, SUM(cost) FROM visits GROUP BY label",
+        "SELECT 'a' AS label, SUM(cost), COUNT(*) FROM visits GROUP BY label",
+    ),
     Rewrite("SELECT COUNT(*) FROM visits WHERE age > $1", "SELECT COUNT(*) FROM visits WHERE age > ?", (3,)),
     Rewrite(
         "SELECT age / region FROM visits GROUP BY age, region",

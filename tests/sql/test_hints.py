@@ -26,7 +26,10 @@ WORDS = {
     "SELECT note[1] FROM visits": ("[ has no meaning here", "SUBSTRING(s, start, length)"),
     "SELECT REGR_COUNT(cost, age) FROM visits": ("REGR_COUNT is not supported", "COUNT(*) FILTER"),
     "SELECT MODE(note) FROM visits": ("among values that are public", "ORDER BY COUNT(*) DESC LIMIT 1"),
-    "SELECT plan, MODE(region) FROM visits GROUP BY plan": ("MODE is of all rows", "GROUP BY k, x"),
+    "SELECT plan, MODE(region) FROM visits GROUP BY plan": (
+        "MODE is not supported with GROUP BY",
+        "GROUP BY k, x",
+    ),
     "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
     "SELECT STRING_AGG(plan) FROM visits": (
         "would show the value of each row",
@@ -55,7 +58,6 @@ UNREACHED = frozenset(
         "aggregate it: MIN(x)",
         "compare with one value: x > (SELECT MAX(y) FROM …)",
         "name the field of a STRUCT: (s).field",
-        "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
         "write it in WHERE",
         "leave out EXCLUDE, or use DuckDB",
         "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",

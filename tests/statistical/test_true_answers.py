@@ -35,10 +35,10 @@ def test_intervals_hold_the_numbers_of_flights(
 ) -> None:
     """At a small loss, of aircraft with up to 575 flights where 800 are allowed."""
     study, database = flights
-    policy = study.policy(accountant, secret=keys == "secret")
     held, far = [], []
-    with dpsql.connect(database, policy=policy, ledger=":memory:", replay=False) as connection:
-        for statement in (one for one in study.statements if one.title in ASKED):
+    for statement in (one for one in study.statements if one.title in ASKED):
+        policy = study.policy(accountant, statement, secret=keys == "secret")
+        with dpsql.connect(database, policy=policy, ledger=":memory:", replay=False) as connection:
             truth = truth_of(database.execute(statement.sql).fetchall(), statement.keys)
             for _ in range(ANSWERS):
                 found = connection.query(statement.sql, epsilon="0.2", delta="1e-6")

@@ -380,9 +380,8 @@ class _Releasing(Grouping):
                 self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having, qualify = self.having(), self.qualify()
-        there = has_counted_rows(self, self.select) if self.is_one_group else None
-        if there is not None:
-            having = there if having is None else self.scope.scalars.call(self.select, "and", there, having)
+        if self.is_one_group:
+            having = self._with_rows_alone(having)
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
         source: Release | Relation
@@ -393,6 +392,18 @@ class _Releasing(Grouping):
         return self._with_rows(
             OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
         )
+
+    def _with_rows_alone(self, having: Expr | None) -> Expr:
+        """Return the condition on the one group of all rows, which DuckDB does not have where there are none."""
+        there = has_counted_rows(self, self.select)
+        if there is None:
+            self.source.refuse(
+                self.select.args["group"],
+                "constant",
+                "a constant can be the only group key beside COUNT(*) alone",
+                "add COUNT(*), or leave out GROUP BY",
+            )
+        return there if having is None else self.scope.scalars.call(self.select, "and", there, having)
 
     @property
     def shows(self) -> bool:

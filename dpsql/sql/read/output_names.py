@@ -89,6 +89,9 @@ def _name(source: Source, node: exp.Expr) -> tuple[str, bool]:
         case exp.Interval():
             found = "interval", False
         case exp.Func() if "start" in node.meta or not isinstance(node, (exp.Binary, exp.Unary)):
-            kept = "start" in node.meta
-            found = (source.called(node) if kept else _CALLED.get(type(node), node.sql_name())).lower(), True
+            is_written = "start" in node.meta
+            found = (
+                (source.called(node) if is_written else _CALLED.get(type(node), node.sql_name())).lower(),
+                True,
+            )
     return found

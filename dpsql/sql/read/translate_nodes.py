@@ -388,7 +388,9 @@ def _group(_: Translator, node: exp.Expr) -> exp.Expr:
 
 def _width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
     """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
-    value, low, high, many = (node.args[name] for name in READ[exp.WidthBucket])
+    value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
+    if value is None or low is None or high is None or many is None:
+        self.refuse(node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets")
     ends = [_number(end) for end in (low, high)]
     if None in ends or not _is_whole(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
         self.refuse(
@@ -449,13 +451,20 @@ _QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
 
 
 def _within_group(self: Translator, node: exp.Expr) -> exp.Expr:
-    """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; in a descending order q stands for 1 - q."""
+    """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; of PERCENTILE_CONT in a descending order, 1 - q."""
     call, order = node.this, node.expression
     if type(call) not in _QUANTILES or self.dialect not in _WITHIN_GROUP or len(order.expressions) != 1:
         self._refuse_unknown(call)
     (item,) = order.expressions
     share = call.this
     if item.args.get("desc"):
+        if type(call) is exp.PercentileDisc:  # where q falls between two values it takes the other one
+            self.source.refuse(
+                node,
+                "clause",
+                "PERCENTILE_DISC in a descending order is not supported",
+                "ORDER BY x with the share 1 - q",
+            )
         share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
     made: exp.Expr = type(call)(this=item.this, expression=share)
     return made
