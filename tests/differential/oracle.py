@@ -73,7 +73,7 @@ def compared(
 ) -> Find | None:
     """How an answer differs from another: by the names of its columns, the types of its values, its rows or their order.
 
-    Whole numbers without bounds are real numbers once they are released.
+    Values `r…` and `v…` may be whole numbers without bounds, which are real numbers once they are released.
     """
     if ours.names != theirs.names:
         return Find("names", sql, str(ours.names), str(theirs.names))
@@ -81,8 +81,10 @@ def compared(
     if agree(ours.names, ours.rows, theirs.rows, ordered=ordered, mild=mild, roots=roots, told=ours.told):
         kinds = types_of(ours.rows), types_of(theirs.rows)
         same = all(
-            not (mine and other) or mine == other or (mine, other) == ({"float"}, {"int"})
-            for mine, other in zip(*kinds, strict=False)
+            not (mine and other)
+            or mine == other
+            or (name[:1] in "rv" and (mine, other) == ({"float"}, {"int"}))
+            for name, mine, other in zip(ours.names, *kinds, strict=False)
         )
         return None if same or mild else Find("types", sql, str(kinds[0]), str(kinds[1]))
     return Find("mismatch", sql, shown(ours.rows), f"{shown(theirs.rows)}\n  told:   {sorted(ours.told)}")

@@ -52,6 +52,7 @@ ALLOWED = {
     ),
     "suggest/questions.py": ({"QUANTILE_CONT", "QUANTILE_DISC"}, "what it asks, as SQL"),
     "sql/emit/clamp_histograms.py": ({"SUM"}, "the engine's SQL"),
+    "engine/notices.py": ({"COUNT"}, "what to write, in a notice"),
     "sql/emit/joint_intervals.py": ({"SUM", "MAX"}, "the engine's SQL"),
     "sql/emit/ranked.py": (
         {"ARG_MAX", "COUNT", "MIN", "MAX", "QUANTILE_DISC"},
