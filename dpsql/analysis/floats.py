@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dpsql.aggregates.windows import OVER
 from dpsql.analysis.decimals import scale
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed
 from dpsql.plan.types import Type
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
@@ -66,11 +66,23 @@ def are_floats(arguments: Sequence[Expr]) -> bool:
 
 
 def is_exact(expr: Expr) -> bool:
-    """Whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
-    constants = (part for part in walk(expr) if isinstance(part, Literal))
-    if not all(constant.exact or constant.type is not Type.DOUBLE for constant in constants):
-        return False
-    return isinstance(expr, Literal) or scale(expr) is not None
+    """Return whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
+    return not _reads_double(expr) and (isinstance(expr, Literal) or scale(expr) is not None)
+
+
+def _reads_double(expr: Expr) -> bool:
+    """Return whether a constant with an exponent makes a value a DOUBLE; no constant does behind a cast to another type."""
+    pending, visited = [expr], set[int]()  # parts may be shared
+    while pending:
+        part = pending.pop()
+        if part.type is not Type.DOUBLE or id(part) in visited:
+            continue
+        visited.add(id(part))
+        if isinstance(part, Literal) and not part.exact:
+            return True
+        if isinstance(part, Windowed) or (isinstance(part, Call) and part.function.name != "cast_decimal"):
+            pending += part.arguments
+    return False
 
 
 def nearest_float(value: float) -> float | None:
