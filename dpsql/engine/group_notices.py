@@ -52,7 +52,7 @@ def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -
 def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
     """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
 
-    How many are missing is known where the keys are listed. Which part of the rows is missing follows, but for noise, where the
+    How many are missing is known where the keys are listed. Which part of the rows is missing follows, up to noise, where the
     statement has released the count of all rows, too.
     """
     plan = table.plan
@@ -135,7 +135,7 @@ def missing_groups(table: ReleasedTable) -> Iterator[str]:
 
 
 def _groups_are(few: int, many: int) -> str:
-    """Return so many of all groups as a subject and its verb."""
+    """Format a number of groups, out of all of them, as a subject with its verb."""
     return f"{few:,} of {many:,} groups {'is' if few == 1 else 'are'}"
 
 

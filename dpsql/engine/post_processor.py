@@ -63,7 +63,7 @@ class PostProcessor:
     def load(
         self, release: Release, table: ReleasedTable, confidences: Mapping[Released, float] | None = None
     ) -> None:
-        """Loads a released table, with the ends of intervals at these confidences, or else at the usual one."""
+        """Load a released table, with the ends of intervals at these confidences, or else at the usual one."""
         ends = [
             ends_of(table.plan, table, end, (confidences or {}).get(end, CONFIDENCE))
             for end in self.copies.ends.get(release, ())
@@ -99,7 +99,7 @@ class PostProcessor:
 
         Claim: the ends of intervals that the query reads have at least the confidence that `selected_rows` asks for,
         with the number of rows that are kept.
-        Why: ends for a number of kept rows are wide enough where at least so many are kept. Where fewer are, they are
+        Why: ends for a number of kept rows are wide enough where that many rows or more are kept. Where fewer are, they are
         made for as many as these, and at last for one.
         Source: Benjamini, Yekutieli 2005, section 4 (the step-up procedure).
         """
@@ -131,7 +131,7 @@ class PostProcessor:
     def _reload(
         self, release: Release, table: ReleasedTable, choices: Sequence[RowChoice], numbers: Sequence[int]
     ) -> None:
-        """Loads a released table again, with ends for so many kept rows of each branch."""
+        """Load a released table again, with interval ends for these numbers of kept rows of each branch."""
         confidences: dict[Released, float] = {}
         for choice, rows in zip(choices, numbers, strict=True):
             if choice.table is table:

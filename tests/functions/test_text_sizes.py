@@ -134,6 +134,16 @@ def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
     assert tried
 
 
+@pytest.mark.parametrize(("function", "separators"), [("concat", 0), ("concat_ws", 4)])
+def test_every_argument_of_many_is_counted(function: str, separators: int) -> None:
+    """CONCAT_WS writes its first text between each two of the others."""
+    places = [column(place, Type.VARCHAR) for place in range(5 + (separators > 0))]
+    built = call(function, *places)
+    assert isinstance(built, Call)
+    bound = growth.result_size(built, [sized(part, 40) for part in built.arguments])
+    assert bound.most >= (5 + separators) * 40
+
+
 @pytest.mark.parametrize("function", ["lower", "upper", "strip_accents", "nfc_normalize", "reverse", "trim"])
 def test_no_letter_grows_more_than_its_function_says(function: str) -> None:
     """Every letter of Unicode alone."""

@@ -11,6 +11,14 @@ _WORK = "tests/attacks/test_a43_work_of_one_row.py"
 
 FAULTS = (
     Fault(
+        "separators-counted-once",
+        "dpsql.functions.growth:separated",
+        "separator.times(len(parts))",
+        "separator",
+        "CONCAT_WS with a long separator makes a longer text than its bound",
+        "tests/functions/test_text_sizes.py::test_every_argument_of_many_is_counted",
+    ),
+    Fault(
         "texts-of-derived-columns-are-forgotten",
         "dpsql.analysis.text_bounds:_Expressions._named",
         "return found",

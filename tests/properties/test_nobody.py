@@ -58,6 +58,7 @@ OF_NOBODY = [
     "SELECT MAX(lvl) + 1, COALESCE(MIN(lvl), -1), COUNT(*) FROM t WHERE lvl = 77",
     "SELECT SUM(m), COUNT(m), MAX(m) FROM (SELECT k, MAX(lvl) AS m, COUNT(*) AS n FROM t WHERE k = 'c' GROUP BY k) WHERE n >= 0",
     "SELECT AVG(lvl), MEDIAN(lvl) FROM t WHERE lvl = 77",
+    "SELECT COUNT(*) FILTER (WHERE lvl = 77), MAX(lvl) FILTER (WHERE k = 'a'), COUNT(*) FILTER (WHERE k = 'a') FROM t",
 ]
 
 

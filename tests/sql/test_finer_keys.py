@@ -128,6 +128,26 @@ def test_sets_whose_groups_are_of_one_unit_are_sqls(sql: str) -> None:
     assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
 
 
+def test_rows_without_a_partner_are_one_group() -> None:
+    """Of a LEFT JOIN they have NULL for a declared key, which is a group across units; a condition on the key leaves them out."""
+    connection, database = _opened(_UNIQUE)
+    joined = "people p LEFT JOIN lines l ON p.pid = l.pid"
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.explain(f"SELECT AVG(n) FROM (SELECT l.oid, COUNT(*) AS n FROM {joined} GROUP BY l.oid)")
+    assert refused.value.code == "hidden_groups"
+    sql = f"SELECT AVG(n) FROM (SELECT l.oid, COUNT(*) AS n FROM {joined} WHERE l.oid > 0 GROUP BY l.oid)"
+    assert _same(connection.query(sql).rows, database.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("key", ["oid + qty", "oid || sku", "pid + qty"])
+def test_a_key_of_several_columns_is_no_declared_one(key: str) -> None:
+    """Units share values that are computed of a key, or of the id, and of another column."""
+    connection, _ = _opened(_UNIQUE)
+    with pytest.raises(dpsql.QueryRejected) as refused:
+        connection.explain(f"SELECT AVG(n) FROM (SELECT {key} AS k, COUNT(*) AS n FROM lines GROUP BY k)")
+    assert refused.value.code == "hidden_groups"
+
+
 @pytest.mark.parametrize("declared", [{}, _UNIQUE], ids=["nothing", "unique"])
 @pytest.mark.parametrize(
     "sets", ["ROLLUP (oid, sku)", "CUBE (oid, sku)", "GROUPING SETS ((oid), (sku))", "sku, ROLLUP (oid)"]

@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.engine import lookups
 
 _TABLES = """
     CREATE TABLE visits AS
@@ -48,6 +49,7 @@ def _opened(epsilon: float) -> tuple[Connection, duckdb.DuckDBPyConnection]:
         "SELECT DISTINCT lvl + 1 AS l FROM visits WHERE cost < 40",
         "SELECT DISTINCT k.class FROM visits v JOIN kinds k ON k.kind = v.kind WHERE cost < 40",
         "SELECT COUNT(*) FROM visits WHERE kind IN (SELECT kind FROM visits WHERE cost > 90 GROUP BY kind)",
+        "SELECT DISTINCT kind, lvl FROM visits WHERE lvl + LENGTH(kind) > (SELECT COUNT(*) / 1000 FROM visits)",
     ],
 )
 def test_keys_alone_are_those_that_rows_have(sql: str) -> None:
@@ -56,6 +58,16 @@ def test_keys_alone_are_those_that_rows_have(sql: str) -> None:
     assert Counter(connection.query(sql).rows) == Counter(database.execute(sql).fetchall())
     ((loss,),) = [[release.event for release in connection.explain(sql).prepared.releases][:1]]
     assert loss is not None
+
+
+def test_keys_under_what_takes_too_much_work_are_those_that_rows_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A condition that is not computed of the listed values leaves those that rows have."""
+    monkeypatch.setattr(lookups, "MOST_TRIED", 0)
+    connection, database = _opened(10**9)
+    sql = "SELECT DISTINCT kind FROM visits WHERE UPPER(kind) <> 'A'"
+    assert Counter(connection.query(sql).rows) == Counter(database.execute(sql).fetchall())
 
 
 def test_presence_is_read_off_noisy_counts() -> None:
