@@ -217,6 +217,22 @@ FAULTS = (
         "tests/engines/test_public_keys.py::test_last_digits_are_the_engine_s_own",
     ),
     Fault(
+        "keys-lose-the-null-of-an-outer-join",
+        "dpsql.analysis.images:Images._traced",
+        "return values if values is None or not outer or None in values else (*values, None)",
+        "return values",
+        "rows without a partner are in no group",
+        f"{_IMAGES}::test_what_an_outer_join_keeps_is_in_the_domain",
+    ),
+    Fault(
+        "a-left-join-limits-what-it-keeps",
+        "dpsql.analysis.images:Images._matches",
+        "found = relation.kind is JoinKind.INNER or any(map(_rejects_null, there))",
+        "found = True",
+        "rows that a LEFT JOIN finds no partner of are in no group",
+        f"{_IMAGES}::test_what_an_outer_join_keeps_is_in_the_domain",
+    ),
+    Fault(
         "keys-lose-what-an-outer-join-keeps",
         "dpsql.analysis.images:_conditions",
         "relation.kind is JoinKind.INNER",

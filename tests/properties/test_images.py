@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -298,3 +299,43 @@ def test_public_subqueries_are_read_in_their_own_database(condition: str) -> Non
             asked = con.explain(f"SELECT n, COUNT(*) FROM t WHERE {condition} GROUP BY n")
         (release,) = asked.prepared.releases
         assert release.plan.analysis.domains == ((most if "= (" in condition else 3 - most,),)
+
+
+_LATER = "people p LEFT JOIN (SELECT pid, UPPER(kind) AS k, lvl * 7 AS l FROM visits) d ON d.pid = p.pid"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT d.k, COUNT(*) FROM {_LATER} GROUP BY d.k",
+        f"SELECT d.k || 'x' AS g, COUNT(*) FROM {_LATER} GROUP BY g",
+        f"SELECT COALESCE(d.k, 'none') AS g, COUNT(*) FROM {_LATER} GROUP BY g",
+        f"SELECT d.l IS NULL AS g, COUNT(*) FROM {_LATER} GROUP BY g",
+        f"SELECT LENGTH(d.k) AS g, COUNT(*) FROM {_LATER} WHERE d.k IS NULL OR d.k <> 'A' GROUP BY g",
+        "SELECT kind, COUNT(*) FROM visits LEFT JOIN ks ON kind = name GROUP BY kind",
+        "SELECT UPPER(kind) AS g, COUNT(*) FROM visits LEFT JOIN ks ON UPPER(kind) = UPPER(name) AND w > 0 GROUP BY g",
+        "SELECT kind, COUNT(*) FROM visits LEFT JOIN ks ON kind = name WHERE w IS NULL OR w > 1 GROUP BY kind",
+    ],
+)
+def test_what_an_outer_join_keeps_is_in_the_domain(sql: str) -> None:
+    """Rows without a partner have NULL for its columns, and their own values for those that are compared."""
+    kind = {"type": "varchar", "values": ["a", "b"], "nullable": False}
+    lvl = {"type": "integer", "bounds": [0, 2], "nullable": False}
+    rules: dict[str, Any] = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**30, "delta": 1e-9, "accountant": "basic"},
+        "tables": {
+            "people": {"unit": "pid", "rows_per_unit": 1},
+            "visits": {"unit": "pid", "rows_per_unit": 1, "columns": {"kind": kind, "lvl": lvl}},
+            "ks": {"public": True},
+        },
+    }
+    database = duckdb.connect()
+    database.execute("CREATE TABLE people AS SELECT i AS pid FROM range(400) AS r(i)")
+    database.execute(
+        "CREATE TABLE visits AS SELECT i AS pid, ['a', 'b'][1 + i % 2] AS kind, i % 3 AS lvl FROM range(300) AS r(i)"
+    )
+    database.execute("CREATE TABLE ks AS SELECT 'a' AS name, 2 AS w")
+    with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=10**9) as con:
+        assert Counter(con.query(sql).rows) == Counter(database.execute(sql).fetchall())
