@@ -10,6 +10,9 @@ from attacks.naive import Naive
 from attacks.releases import shown, without_threshold
 from worlds import COLUMNS, Declared, Refused, Row, observed, person, spent, world
 
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.postprocess import withheld
+
 LEAST = 5
 
 
@@ -220,3 +223,14 @@ def test_a_whole_without_a_condition_is_shown_where_it_is_large() -> None:
     ((count, mean),) = connection.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=1).rows
     assert count > LEAST
     assert mean is not None
+
+
+def test_what_is_not_measured_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no count says how many units are behind a value, it is taken for a rare one."""
+    con = world(*several(200, word="crowd"), table={"min_frequency": 5})
+    monkeypatch.setattr(
+        withheld, "estimates", lambda *_: pytest.fail("a count is read that was not measured")
+    )
+    monkeypatch.setattr(MeasurementPlan, "is_measured", lambda *_: False)
+    ((total,),) = con.query("SELECT SUM(cost) FROM people", epsilon=1).rows
+    assert total is None

@@ -153,6 +153,14 @@ FAULTS = (
         "tests/properties/test_nobody.py::test_they_are_duckdbs",
     ),
     Fault(
+        "what-no-count-is-behind-is-shown",
+        "dpsql.postprocess.withheld:_few",
+        "return [True] * len(table.rows)",
+        "return [False] * len(table.rows)",
+        "a value is shown though no count says how many units are behind it",
+        "tests/attacks/test_a21_small_groups.py::test_what_is_not_measured_is_withheld",
+    ),
+    Fault(
         "keys-of-two-columns-taken-for-coarse",
         "dpsql.analysis.unit_identity:is_fine",
         "return expr.function.name in _AS_FINE and any(map(is_fine, expr.arguments))",
