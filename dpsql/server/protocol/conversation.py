@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from dpsql.server.protocol import backend, frontend
 from dpsql.server.protocol.failure import Failed, Failure, ProtocolError
@@ -70,6 +71,7 @@ _ABORTED = Failure(
     "current transaction is aborted, commands ignored until end of transaction block",
     "ROLLBACK ends it; what was charged stays charged",
 )
+_Found = TypeVar("_Found")
 
 
 class Conversation:
@@ -332,15 +334,18 @@ class Conversation:
         return None
 
     def was_read(self, found: tuple[Statement, ...] | Failure) -> None:
-        """Answers `ReadText`."""
+        """Answer `ReadText`."""
         message, self._waiting, self._reading = self._reading, None, None
-        if message is None:
-            return
+        if message is not None:
+            self._resume(found, partial(self._take_read, message))
+
+    def _resume(self, found: _Found | Failure, take: Callable[[_Found], None]) -> None:
+        """Go on with what was found for a message that waited for it, or send why there is none."""
         if isinstance(found, Failure):
             self._failed(found)
             return
         try:
-            self._take_read(message, found)
+            take(found)
         except Failed as error:
             self._failed(error.failure)
 
@@ -411,19 +416,15 @@ class Conversation:
         return None
 
     def inferred(self, found: tuple[int, ...] | Failure) -> None:
-        """Answers `InferTypes`."""
+        """Answer `InferTypes`."""
         message, self._waiting, self._binding = self._binding, None, None
-        if message is None:
-            return
-        if isinstance(found, Failure):
-            self._failed(found)
-            return
-        try:
-            prepared = self._named.statement(message.statement)
-            prepared.types = found
-            self._bind_values(message, prepared)
-        except Failed as error:
-            self._failed(error.failure)
+        if message is not None:
+            self._resume(found, partial(self._bind_inferred, message))
+
+    def _bind_inferred(self, message: Bind, types: tuple[int, ...]) -> None:
+        prepared = self._named.statement(message.statement)
+        prepared.types = types
+        self._bind_values(message, prepared)
 
     def _bind_values(self, message: Bind, prepared: Prepared) -> None:
         described = prepared.described
