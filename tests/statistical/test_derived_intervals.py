@@ -109,12 +109,14 @@ def test_what_noise_chooses_has_no_interval_and_a_notice(con: dpsql.Connection, 
 
 
 def test_a_divisor_that_may_be_nothing_leaves_the_share_open(con: dpsql.Connection) -> None:
-    """Where noise may turn the sign of a total, the interval has no end."""
+    """Where noise may turn the sign of a total, the interval has no end.
+
+    The total of nobody is noise alone: an interval is closed only where it lies more than two standard deviations
+    from zero, which twenty answers do together with a probability below 1e-20.
+    """
     sql = "SELECT kind, n / SUM(n) OVER () AS y FROM (SELECT kind, COUNT(*) AS n FROM t WHERE x > 7 GROUP BY kind)"
-    result = con.query(sql, epsilon="0.05")
-    wide = [ends[1] for ends in result.intervals() if ends[1] is not None]
-    assert all(high - low > 1 for low, high in wide)
-    assert any(high - low == float("inf") for low, high in wide) or not wide
+    ends = (ends[1] for _ in range(RUNS) for ends in con.query(sql, epsilon="0.05").intervals())
+    assert any(found is not None and found[1] - found[0] == float("inf") for found in ends)
 
 
 def test_simulating_charges_nothing_and_is_the_same_again(con: dpsql.Connection) -> None:
