@@ -198,8 +198,9 @@ def test_what_cannot_be_read_names_its_line(tmp_path: Path, name: str, text: str
         DuckDBBackend({"t": path}, types={"t": {"a": "varchar"}})
     assert f"{path} cannot be read as " in str(caught.value)
     assert place in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert "77" not in str(caught.value)
+    told = str(caught.value).replace(str(path), "")  # which has a number of its own
+    assert "secret" not in told
+    assert "77" not in told
 
 
 def test_of_several_files_the_one_is_named(tmp_path: Path) -> None:
