@@ -87,8 +87,10 @@ def test_receipts_name_the_time_of_the_statement(rows: list[Row]) -> None:
     """A receipt says what the words for the time meant; that of a statement without them says nothing."""
     connection = world(*rows)
     query = "SELECT COUNT(*) FROM people WHERE day < current_date"
+    before = dt.datetime.now(dt.UTC).date()
     told = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
-    assert told == {"current_date": dt.datetime.now(dt.UTC).date().isoformat()}
+    days = {before, dt.datetime.now(dt.UTC).date()}  # two at midnight
+    assert told in [{"current_date": day.isoformat()} for day in days]
     assert "constants" not in connection.query("SELECT COUNT(*) FROM people", epsilon=1).receipt.to_dict()
 
 

@@ -6,6 +6,7 @@ once or not at all, and whoever comes next, in any thread, process or program, n
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sqlite3
 import sys
@@ -32,6 +33,9 @@ from dpsql.ledger.sql_ledger import SqlLedger
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
 LEDGER = (str(Path(dpsql.ledger.__file__).parent), workers.__file__)
 HANGS, CROWD = 20, 4
+_SERVE, _FIRST = inspect.getsourcelines(workers._Pool.serve)
+(WAITS,) = (_FIRST + place for place, line in enumerate(_SERVE) if "self.given.get()" in line)
+"""Where a worker waits for the next work; elsewhere in `serve` it may be about to begin one."""
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +112,8 @@ def at_work(thread: threading.Thread) -> bool:
     """Whether a thread is a worker, and does not wait for the next work."""
     if thread.name != workers.NAME or thread.ident not in sys._current_frames():
         return False  # one whose start was interrupted may never begin
-    waits = sys._current_frames()[thread.ident].f_code is workers._Pool.serve.__code__
+    frame = sys._current_frames()[thread.ident]
+    waits = frame.f_code is workers._Pool.serve.__code__ and frame.f_lineno == WAITS
     return not (waits and workers._POOL.given.empty())
 
 
