@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from api.test_synthetic import connected, spent
+from entropy import SeededEntropy
 
 import dpsql
 from dpsql.connection import Connection
@@ -23,8 +24,9 @@ LOCAL = "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(plan), RANDOMIZE(ward) AS w, R
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Connection]:
-    """A connection with a synthetic table s and a randomised table r."""
+    """A connection with a synthetic table s and a randomised table r, which are the same in each run."""
     with connected(rows=6_000) as con:
+        object.__setattr__(con.engine, "entropy", SeededEntropy(1))
         con.execute(SYNTHETIC)
         con.execute(LOCAL)
         yield con
