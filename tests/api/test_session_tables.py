@@ -43,7 +43,7 @@ def test_create_is_the_method(asked: Connection) -> None:
     assert {tuple(row) for row in counted.rows} == set(made.cells)
     copy = asked.randomize("SELECT plan, ward AS w, urgent FROM visits", epsilon=60)
     assert not copy.receipt.entries
-    assert {entry.query for entry in entries} == {SYNTHETIC, LOCAL}
+    assert [entry.query for entry in entries[:2]] == [SYNTHETIC, LOCAL]  # other tests may have asked since
     assert asked.engine.ledger.entries() == entries
 
 
