@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from entropy import SeededEntropy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -84,8 +85,12 @@ def test_the_statement_is_least_squares(size: int) -> None:
 
 
 def test_coefficients_are_near_and_their_intervals_hold() -> None:
-    """At a large loss they are NumPy's; at a usual one each exact coefficient lies within the interval, nearly always."""
+    """At a large loss they are NumPy's; at a usual one each exact coefficient lies within the interval, nearly always.
+
+    The noise is the same in each run: one fit in ten misses a coefficient, and often several.
+    """
     database, con = opened(10_000)
+    object.__setattr__(con.engine, "entropy", SeededEntropy(1))
     with con:
         near = con.regress("cost", ["age", "days"], source="visits", by="plan", epsilon=300)
         assert near.columns == ("plan", "intercept", "age", "days")
