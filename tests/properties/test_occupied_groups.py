@@ -57,7 +57,6 @@ SPARSE = [
     "SELECT age, COUNT(*) FROM visits GROUP BY age",
     "SELECT age, COUNT(DISTINCT person), AVG(cost) FROM visits GROUP BY age",
     "SELECT plan, age, COUNT(*) FROM visits GROUP BY plan, age",
-    "SELECT age, AVG(cost) FROM visits GROUP BY age ORDER BY age",
     f"SELECT n, COUNT(*) FROM {PER_PERSON} GROUP BY n",
     "SELECT age // 5 * 5 AS band, COUNT(*) FROM visits GROUP BY band HAVING COUNT(*) > -1000",
     f"SELECT COUNT(*), AVG(c) > 0 FROM (SELECT n, COUNT(*) AS c FROM {PER_PERSON} GROUP BY n)",
@@ -71,10 +70,19 @@ def test_groups_are_those_of_the_engine_where_noise_is_small(
     """With hardly any noise, of keys that follow from bounds."""
     found = con.query(sql, epsilon=10**5).rows
     expected = engine.execute(sql).fetchall()
-    # The noise of a mean's count is of fractions, never zero: about one group of nobody is shown.
-    spare = 8 * ("age, AVG" in sql)
     assert {row[0] for row in expected} <= {row[0] for row in found}
-    assert len(expected) <= len(found) <= len(expected) + spare
+    assert len(expected) == len(found)
+
+
+def test_few_groups_of_nobody_have_a_mean(con: Connection) -> None:
+    """Where noise is small: that of a mean's count is of fractions, never zero, so that about one of 118 is shown.
+
+    In one case of forty they seem to hold somebody together, and all are: in seven of twelve with a probability of 5e-9.
+    """
+    sql = "SELECT age, AVG(cost) FROM visits GROUP BY age ORDER BY age"
+    found = [{age for age, _ in con.query(sql, epsilon=10**5 + number).rows} for number in range(12)]
+    assert all({20, 30, 70} <= ages for ages in found)
+    assert sum(len(ages) <= 3 + 8 for ages in found) >= 6
 
 
 def test_the_time_between_two_columns_is_no_calendar() -> None:
@@ -100,11 +108,14 @@ def test_the_time_between_two_columns_is_no_calendar() -> None:
 
 
 def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
-    """At most about one, where 401 groups follow from bounds and one holds all; the others are told of."""
+    """At most about one, where 401 groups follow from bounds and one holds all; the others are told of.
+
+    In one case of forty they seem to hold somebody together, and all are: in eleven of twenty with a probability of 1e-12.
+    """
     sql = f"SELECT n, COUNT(*) AS c FROM {PER_PERSON} GROUP BY n"
     found = [con.query(sql, replay=False) for _ in range(20)]
     few = [each for each in found if len(each.rows) < 9]
-    assert len(few) >= 15  # in one case of forty they seem to hold somebody together
+    assert len(few) >= 10
     assert all(4 in [row[0] for row in each.rows] for each in found)
     assert all("401 groups are left out" in each.notices[0] for each in few)
 
@@ -112,19 +123,20 @@ def test_few_groups_of_nobody_are_shown(con: Connection) -> None:
 def test_small_groups_that_hold_much_together_are_all_shown(con: Connection) -> None:
     """Eleven visits a day, of each of which the noise may be all, are no empty days.
 
-    In about one of two hundred answers one day alone has a noisy count next to none, and is left out as a small group is.
+    In about one of two hundred answers one day alone has a noisy count next to none, and is left out as a small group is:
+    in six of ten with a probability of 3e-11 at most. Were the days left out as small groups are, most of them would be.
     """
     sql = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
     found = [len(con.query(sql, epsilon=1 + number / 10, max_groups=4).rows) for number in range(10)]
-    assert min(found) >= 365
-    assert found.count(366) >= 8
+    assert min(found) >= 360
+    assert found.count(366) >= 5
 
 
 def test_where_noise_may_be_all_every_group_is_shown(con: Connection) -> None:
-    """At a tiny loss, in 95% of cases."""
+    """At a tiny loss, in 94% of cases: in no half of twenty with a probability of 4e-9."""
     sql = "SELECT age, COUNT(*) FROM visits GROUP BY age"
     found = [len(con.query(sql, epsilon=0.001 + number / 10**6).rows) for number in range(20)]
-    assert found.count(121) >= 15
+    assert found.count(121) >= 10
 
 
 @pytest.mark.parametrize(
@@ -160,9 +172,9 @@ def test_totals_read_all_groups(con: Connection) -> None:
     ],
 )
 def test_a_sum_of_nobody_is_null_where_its_count_says_so(sql: str, con: Connection) -> None:
-    """As an average is: where the noisy count is not above zero."""
+    """As an average is: where the noisy count is not above zero, as each second one of nobody is."""
     seen = set()
-    for number in range(12):
+    for number in range(30):
         for _, total, count in con.query(sql, epsilon=1 + number / 1000).rows:
             nobody = count is None if "AVG" in sql else count <= 0
             seen.add(nobody)

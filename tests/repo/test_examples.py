@@ -48,9 +48,9 @@ def test_differencing_tells_an_income_from_exact_totals_alone() -> None:
     attack = example("differencing")
     before, after = (attack["exact_total"](attack["area"](moved)) for moved in (False, True))
     assert before - after == attack["INCOMES"]["White"]
-    guesses = attack["guesses"](6, 1)
+    guesses = attack["guesses"](12, 1)  # six are within a million with a probability of 8e-6, twelve of 1e-11
     assert np.ptp(guesses) > 1_000_000
-    assert len(set(guesses)) == 6
+    assert len(set(guesses)) >= 11
 
 
 def test_a_survey_is_deniable_and_estimates() -> None:
@@ -164,7 +164,7 @@ def test_the_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) ->
     policy = policy.replace("[-30, 180]", "[-1000, 10000]")
     database = flights["database"].cursor()
     database.execute("CREATE OR REPLACE TEMP VIEW known AS FROM flights WHERE tailnum IS NOT NULL")
-    held, far = [], []
+    held, far, near = [], [], []
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=0.4, replay=False) as connection:
         for question in (flights["QUESTIONS"][number] for number in (1, 2, 7)):
             select = question.select
@@ -181,7 +181,11 @@ def test_the_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) ->
                             held.append(low <= true <= high)
                             far.append(abs(value - true) > 1.5 * (high - low))
                     if row[0] == "America/New_York":
-                        assert row[1] == pytest.approx(exact[row[:1]][1], rel=0.1)
+                        near.append(row[1] / exact[row[:1]][1])
+    assert len(near) == 6
+    # A tenth is six standard deviations of 1.6%, where the clamp that is chosen, and so the noise, is not the largest.
+    assert np.median(near) == pytest.approx(1, rel=0.1)
+    assert near == pytest.approx([1] * 6, rel=0.3)
     assert len(held) > 400
     assert sum(held) >= 0.9 * len(held)
     assert sum(far) <= 0.02 * len(far)

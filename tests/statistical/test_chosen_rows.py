@@ -94,7 +94,8 @@ def test_the_ends_by_which_rows_are_chosen_are_as_wide_as_those_of_the_result(co
                 assert row[2] <= ends[1][0]
                 assert ends[1][1] <= row[3]
             false += bound == SIZE and len(result) > 0
-    assert false <= 5  # of 10, each with a probability of 1/20 at most
+    # Of 20, each with a probability of 1/20 at most: more are false with one of 5e-10. Of ends for one row 18 would be.
+    assert false <= 10
 
 
 def test_the_ends_of_the_greatest_are_those_of_the_result(con: dpsql.Connection) -> None:
