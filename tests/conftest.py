@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile(
         "dpsql",
         max_examples=speeds.examples(100),
+        derandomize=not speeds.is_deep(),  # a change is not refused for what another run would not have drawn
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -65,6 +65,11 @@ def configured(config: pytest.Config) -> None:
     _speed = "deep" if named else str(config.getoption("--speed"))
 
 
+def is_deep() -> bool:
+    """Whether every test runs, and searches draw new examples."""
+    return _speed == "deep"
+
+
 def examples(number: int, least: int = 5) -> int:
     """The length of a search at the present speed, which in `deep` is `number`."""
     return max(least, number // SHORTER[_speed])
