@@ -168,11 +168,14 @@ def read(row: tuple[Any, ...]) -> str:
     [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql and "odd" not in sql],
 )
 def test_no_key_is_left_out(sql: str) -> None:
-    """Every group that DuckDB finds is among those that are shown; its collation puts Pen and pen into one."""
+    """Every group that DuckDB finds is among those that are shown; its collation puts Pen and pen into one.
+
+    With next to no noise, which would leave out the group of NULL in up to one answer of ten: its count may be below 1.
+    """
     with study(5) as connection, duckdb.connect() as plain:
         for statement in (*PUBLIC, SALES.format(most=5)):
             plain.execute(statement)
-        shown = {read(row) for row in connection.query(sql).rows}
+        shown = {read(row) for row in connection.query(sql, epsilon=10**6).rows}
         exact = {read(row) for row in plain.execute(sql).fetchall()}
         assert exact
         assert exact <= shown

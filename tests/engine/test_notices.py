@@ -131,12 +131,12 @@ def test_such_a_constant_is_found_wherever_it_stands(con: Connection, sql: str) 
 def test_an_answer_without_groups_says_why(con: Connection) -> None:
     """With the threshold that EXPLAIN states, and what helps."""
     sql = "SELECT city, COUNT(*) AS n FROM orders GROUP BY city"
-    answer = con.query(sql, epsilon="0.1", delta="1e-9")
+    answer = con.query(sql, epsilon="0.1", delta="1e-12")
     (notice,) = answer.notices
     assert answer.rows == ()
     threshold = notice.split(", so ")[1].split(". A larger")[0]
     assert threshold.startswith("a group is released if its noisy count is at least ")
-    assert f"not public; {threshold}" in str(con.explain(sql, epsilon="0.1", delta="1e-9", replay=False))
+    assert f"not public; {threshold}" in str(con.explain(sql, epsilon="0.1", delta="1e-12", replay=False))
     assert notice in str(answer)
     assert notice in answer._repr_html_()
     shown = con.query("SELECT country, COUNT(*) AS n FROM orders GROUP BY country HAVING n < 0", epsilon=100)
@@ -179,30 +179,26 @@ def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) ->
     """Under `pure` they are selected by a mechanism of their own."""
     policy = {**POLICY, "budget": {"epsilon": 100, "delta": 1e-6, "accountant": "pure"}}
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon="0.1") as con:
-        answer = con.query("SELECT DISTINCT city FROM orders", delta="1e-9", max_groups=1)
+        answer = con.query("SELECT DISTINCT city FROM orders", delta="1e-12", max_groups=1)
     assert answer.rows == ()
     assert "is released with probability 1/2" in answer.notices[0]
 
 
-def test_what_is_beyond_a_clamp_is_told_where_it_matters(database: duckdb.DuckDBPyConnection) -> None:
-    """How many units may be beyond it, of how many if these are counted; nothing where little is or can be cut off."""
+def test_what_is_beyond_a_clamp_is_told_where_it_matters(
+    database: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many units may be beyond it, of how many if these are counted; nothing where little is or can be cut off.
+
+    With the same draws in each run, as a clamp is so high by chance that more or less is cut off in one choice of a thousand.
+    """
     policy: dict[str, Any] = {
         **POLICY,
         "tables": {"orders": {**POLICY["tables"]["orders"], "rows_per_unit": 500}},
     }
     with dpsql.connect(database, policy=policy, ledger=":memory:", replay=False) as con:
-        counted, alone = (
-            # Once in a while the noise is larger than what the interval allows for.
-            next(
-                each
-                for each in (con.query(sql, epsilon=8) for _ in range(10))
-                if any("contribute more" in notice for notice in each.notices)
-            )
-            for sql in (
-                "SELECT COUNT(DISTINCT customer), SUM(price) FROM orders",
-                "SELECT SUM(price) FROM orders",
-            )
-        )
+        monkeypatch.setitem(vars(con.engine), "entropy", SeededEntropy(1))
+        counted = con.query("SELECT COUNT(DISTINCT customer), SUM(price) FROM orders", epsilon=8)
+        alone = con.query("SELECT SUM(price) FROM orders", epsilon=8)
         sharp = con.query("SELECT SUM(price) FROM orders", epsilon=5_000)
         mean = con.query("SELECT AVG(price) FROM orders", epsilon=8)
     (beyond,) = (each["clamp"]["beyond"] for each in counted.receipt.mechanisms if "clamp" in each)
@@ -212,7 +208,7 @@ def test_what_is_beyond_a_clamp_is_told_where_it_matters(database: duckdb.DuckDB
     assert ends
     assert ends[1] - total > total - ends[0]
     assert any(" units contribute more to SUM(price) than " in each for each in alone.notices)
-    assert not any("contribute more" in each for each in (*sharp.notices, *mean.notices))
+    assert not any("contribute" in each for each in (*sharp.notices, *mean.notices))
 
 
 def test_values_that_are_mostly_noise_are_told(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,8 +324,11 @@ def test_a_quantile_without_an_interval_says_how_many_values_it_is_off_by(con: C
             assert not any(" between " in notice for notice in answer.notices)
 
 
-def test_the_notice_of_noise_has_the_half_width_of_the_table() -> None:
-    """Where an interval ends at a bound, too, the value with it on both sides encloses the interval."""
+def test_the_notice_of_noise_has_the_half_width_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an interval ends at a bound, too, the value with it on both sides encloses the interval.
+
+    With the same draws in each run, as by chance one value of 30 is above its half-width.
+    """
     data = duckdb.connect()
     data.execute("CREATE TABLE t AS SELECT i AS id, 'x' AS s FROM range(1000) r(i)")
     policy = {
@@ -339,9 +338,11 @@ def test_the_notice_of_noise_has_the_half_width_of_the_table() -> None:
         "tables": {"t": {"unit": "id", "rows_per_unit": 1, "columns": {"s": {"type": "varchar"}}}},
     }
     with dpsql.connect(data, policy=policy, ledger=":memory:") as connection:
+        monkeypatch.setitem(vars(connection.engine), "entropy", SeededEntropy(4))
         answer = connection.query("SELECT AVG(LENGTH(s)) AS n FROM t", epsilon=1)
     ((value,),), ((ends,),) = answer.rows, answer.intervals()
     assert ends is not None
+    assert ends[0] == 0 < value
     (notice,) = (notice for notice in answer.notices if notice.startswith("Most of n is noise"))
     half = float(notice.split(" ± ")[1].split(" ")[0].removesuffix(".").replace(",", ""))
     assert float(value) - half - 1 <= ends[0] <= ends[1] <= float(value) + half + 1

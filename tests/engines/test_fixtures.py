@@ -199,9 +199,8 @@ def test_too_many_groups_of_public_rows_are_refused(pair: Pair, monkeypatch: pyt
     assert caught.value.code == "engine"
 
 
-SAMPLED = (
-    "SELECT plan, COUNT(*), COUNT(DISTINCT patient_id) FROM visits TABLESAMPLE UNITS (50%) GROUP BY plan"
-)
+SAMPLED = "SELECT plan, COUNT(*), COUNT(DISTINCT patient_id), SUM(cost) FROM visits TABLESAMPLE UNITS (50%) GROUP BY plan"
+"""Two of five samples have the same sums with a probability of 10^-9, and the same counts with one of 1 / 50."""
 
 
 def test_a_sample_is_drawn_anew(pair: Pair) -> None:
@@ -214,5 +213,5 @@ def drawn_anew(connection: Connection, times: int) -> None:
     found = [connection.query(SAMPLED, replay=False).rows for _ in range(times)]
     assert len(set(found)) == times
     for rows in found:
-        assert 6 < sum(units for _, _, units in rows) < 54  # but for one of 10^9
-        assert all(count == 6 * units for _, count, units in rows)
+        assert 6 < sum(units for _, _, units, _ in rows) < 54  # but for one of 10^9
+        assert all(count == 6 * units for _, count, units, _ in rows)

@@ -420,14 +420,18 @@ def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> 
 
 def test_a_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> None:
     """A statement that takes too long fails, and one that is interrupted says that it was cancelled."""
-    url, _ = people
+    url, owner = people
     backend = PostgresBackend(url, private=["people"], public=["kinds"], timeout=1)
     with pytest.raises(BackendError):
         backend.run("SELECT pg_catalog.pg_sleep(30)")
     slow = PostgresBackend(url, private=["people"], public=["kinds"])
+    sleeping = "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_catalog.pg_sleep(30)%'"
 
     def interrupt() -> None:
-        time.sleep(0.3)
+        for _ in range(200):  # until it runs, however busy the machine is
+            if owner.execute(sleeping).fetchall() != [(0,)]:
+                break
+            time.sleep(0.1)
         slow.interrupt()
 
     thread = threading.Thread(target=interrupt)

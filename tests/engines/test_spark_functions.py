@@ -287,7 +287,10 @@ def test_like_of_many_parts_means_the_same(spark: Any) -> None:
 
 
 def test_like_does_not_go_back(spark: Any) -> None:
-    """A text that matches all parts but the last in many ways takes no longer than one that matches none."""
+    """A text that matches all parts but the last in many ways takes no longer than one that matches none.
+
+    Of three runs the quickest counts, as others may need the machine meanwhile.
+    """
 
     def took(pattern: str) -> float:
         built = build(FUNCTIONS["like"], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
@@ -301,4 +304,5 @@ def test_like_does_not_go_back(spark: Any) -> None:
         return time.perf_counter() - began
 
     took("%a%q%")
-    assert took("%a%a%ab") < 5 * took("%q%a%ab") + 2
+    most = 5 * took("%q%a%ab") + 2
+    assert any(took("%a%a%ab") < most for _ in range(3))

@@ -466,6 +466,8 @@ def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) ->
     """Of a total above it, of its negative below; of a sum of releases as of its parts; the same in SQL."""
     sql = "SELECT SUM(y), -SUM(y), SUM(y) + COUNT(DISTINCT u), DP_INTERVAL_HIGH(SUM(y)) FROM t"
     with study(accountant=accountant) as connection:
+        # By chance one choice of ten thousand is so high that nearly nothing can be cut off.
+        object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
         answer = connection.query(sql, epsilon=4)
     value, negative, several, end = map(float, answer.rows[0])
     one, mirrored, simulated, _ = answer.intervals()[0]
